@@ -11,11 +11,12 @@ import (
 	"syscall"
 
 	"github.com/weir-go/weir/cmd/weir/internal/gateway"
+	"github.com/weir-go/weir/cmd/weir/internal/process"
 )
 
 // gateway serves until SIGTERM or SIGINT.
 func (c *command) gateway(args []string) int {
-	var o gateway.Options
+	var o process.Options
 	f := flag.NewFlagSet("gateway", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.StringVar(&o.Config, "config", "", "the configuration `file`, which is read again when it changes, and at SIGHUP")

@@ -14,37 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestGateway_LastAddress has an upstream with one address, as most have: what one client or one route does to it must not be
-// answered with 503 for all others.
-func TestGateway_LastAddress(t *testing.T) {
-	t.Parallel()
-	server := behind(t, func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/panic":
-			panic(http.ErrAbortHandler)
-		case "/slow":
-			<-r.Context().Done()
-		default:
-			ok(w, r)
-		}
-	})
-	p := startGateway(t, plainConfig(server, `
-  routes:
-    - {match: /, upstream: server}
-    - {match: /slow, upstream: server, pipeline: impatient}
-`, "pipelines: {impatient: {strategies: [timeout: {timeout: 20ms}]}}"))
-	for path, want := range map[string]int{"/panic": http.StatusBadGateway, "/slow": http.StatusGatewayTimeout} {
-		for range 8 {
-			resp, _ := get(t, p.url(path))
-			assert.Equal(t, want, resp.StatusCode)
-		}
-		for range 5 {
-			resp, _ := get(t, p.url("/"))
-			assert.Equal(t, http.StatusOK, resp.StatusCode, "after %s", path)
-		}
-	}
-}
-
 func TestCheck_GatewayHealth(t *testing.T) {
 	file := func(addresses, health string) string {
 		return fmt.Sprintf("gateway:\n  upstreams: {u: {addresses: [%s], health: {%s}}}\n  routes: [{match: /, upstream: u}]\n", addresses, health)
@@ -70,65 +39,6 @@ func TestCheck_GatewayHealth(t *testing.T) {
 	}
 	r = weir(file(`"http://127.0.0.1:1"`, "break_duration: 10s"), "check", "-")
 	assert.Contains(t, r.err, "gateway.upstreams.u.health is without effect: there is one address, which is always asked")
-}
-
-// exchange sends bytes on a connection of their own, and returns everything that comes until it is closed.
-func exchange(t *testing.T, p *process, text string) string {
-	t.Helper()
-	c, err := net.Dial("tcp", strings.TrimPrefix(p.url(""), "http://"))
-	require.NoError(t, err)
-	defer c.Close()
-	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
-	_, err = io.WriteString(c, text)
-	require.NoError(t, err)
-	all, err := io.ReadAll(c)
-	require.NoError(t, err)
-	return string(all)
-}
-
-// TestGateway_EveryAnswerIsLogged checks that the access log and the metrics have the answers that net/http gives by itself.
-func TestGateway_EveryAnswerIsLogged(t *testing.T) {
-	t.Parallel()
-	p := startGateway(t, plainConfig(behind(t, ok), "  routes: [{match: /, upstream: server}]", ""))
-	var want []float64
-	for _, c := range []struct {
-		text   string
-		status int
-	}{
-		{"nonsense\r\n\r\n", 400},
-		{"GET / HTTP/1.1\r\nHost: a\r\nExpect: magic\r\n\r\n", 417},
-		{"GET / HTTP/1.1\r\nHost: a\r\nA: " + strings.Repeat("a", 2<<20) + "\r\n\r\n", 431},
-		{"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: odd\r\n\r\n", 501},
-		{"GET / HTTP/3.0\r\nHost: a\r\n\r\n", 505},
-		{"OPTIONS * HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 400},
-		{"GET / HTTP/1.1\r\nHost: a\r\n\r\nnonsense\r\n\r\n", 400}, // the second one
-	} {
-		if c.status == 431 { // the rest of the header is not read, and the connection may be reset
-			conn, err := net.Dial("tcp", strings.TrimPrefix(p.url(""), "http://"))
-			require.NoError(t, err)
-			_, _ = io.WriteString(conn, c.text)
-			_, _ = io.Copy(io.Discard, conn)
-			_ = conn.Close()
-		} else {
-			assert.Contains(t, exchange(t, p, c.text), fmt.Sprintf("HTTP/1.1 %d ", c.status))
-		}
-		if strings.Contains(c.text, "GET / HTTP/1.1\r\nHost: a\r\n\r\n") {
-			want = append(want, 200)
-		}
-		want = append(want, float64(c.status))
-	}
-	assert.EventuallyWithT(t, func(t *assert.CollectT) {
-		var got []float64
-		for _, line := range p.accessLog() {
-			got = append(got, line["status"].(float64))
-			assert.Equal(t, "127.0.0.1", line["client"])
-		}
-		assert.ElementsMatch(t, want, got)
-	}, patience, 10*time.Millisecond)
-	_, metrics := get(t, p.adminURL("/metrics"))
-	for _, status := range []string{"417", "431", "501", "505"} {
-		assert.Regexp(t, `http_server_request_duration_seconds_count\{.*http_response_status_code="`+status+`".*\} 1`, metrics)
-	}
 }
 
 // TestGateway_SwitchedBytes checks that the access log counts what a client gets after its connection was switched.
@@ -181,18 +91,4 @@ func TestGateway_PoliciesBeginAtZero(t *testing.T) {
 		assert.Regexp(t, `weir_rate_limiter_requests_total\{.*pipeline_name="gateway".*result="`+result+`".*strategy_name="few"\} 0`, metrics)
 	}
 	assert.NotContains(t, metrics, `strategy_name="unused"`)
-}
-
-func TestGateway_Via(t *testing.T) {
-	t.Parallel()
-	server := behind(t, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, strings.Join(r.Header["Via"], ", "))
-	})
-	for via, want := range map[string]string{"": "1.1 weir", "  via: edge\n": "1.1 edge", "  via: \"off\"\n": ""} {
-		p := startGateway(t, plainConfig(server, via+"  routes: [{match: /, upstream: server}]", ""))
-		_, got := get(t, p.url("/"))
-		assert.Equal(t, want, got)
-		_, got = get(t, p.url("/"), "Via", "1.0 before")
-		assert.Equal(t, strings.TrimSuffix("1.0 before, "+want, ", "), got)
-	}
 }

@@ -27,8 +27,8 @@ const asProgram = "WEIR_TEST_AS_PROGRAM"
 // patience is how long a test waits for what must happen.
 const patience = 20 * time.Second
 
-// A process is a running server of weir.
-type process struct {
+// A program is a running server of weir.
+type program struct {
 	t             *testing.T
 	ready         string // the line of the log that says that it is
 	file          string // its configuration
@@ -43,15 +43,15 @@ type process struct {
 }
 
 // startGateway starts weir gateway with a configuration.
-func startGateway(t *testing.T, config string, args ...string) *process {
+func startGateway(t *testing.T, config string, args ...string) *program {
 	t.Helper()
-	p := &process{t: t, ready: "the gateway is ready", file: filepath.Join(t.TempDir(), "weir.yaml")}
+	p := &program{t: t, ready: "the gateway is ready", file: filepath.Join(t.TempDir(), "weir.yaml")}
 	p.write(config)
 	return p.start(append([]string{"gateway", "-config", p.file, "-listen", "127.0.0.1:0", "-admin", "127.0.0.1:0"}, args...)...)
 }
 
 // start starts weir and waits until it is ready. It ends with the test.
-func (p *process) start(args ...string) *process {
+func (p *program) start(args ...string) *program {
 	t := p.t
 	t.Helper()
 	p.ended = make(chan error, 1)
@@ -91,7 +91,7 @@ func (p *process) start(args ...string) *process {
 }
 
 type lockedWriter struct {
-	p  *process
+	p  *program
 	to *bytes.Buffer
 }
 
@@ -102,7 +102,7 @@ func (w *lockedWriter) Write(b []byte) (int, error) {
 }
 
 // line takes a line of the log.
-func (p *process) line(line []byte, ready chan struct{}) {
+func (p *program) line(line []byte, ready chan struct{}) {
 	var l struct{ Msg, Listen, Admin, HTTP string }
 	_ = json.Unmarshal(line, &l)
 	p.mu.Lock()
@@ -116,14 +116,14 @@ func (p *process) line(line []byte, ready chan struct{}) {
 }
 
 // logged returns the log so far.
-func (p *process) logged() string {
+func (p *program) logged() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.log.String()
 }
 
 // accessLog returns the lines of the access log so far.
-func (p *process) accessLog() (lines []map[string]any) {
+func (p *program) accessLog() (lines []map[string]any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for line := range strings.Lines(p.requests.String()) {
@@ -135,20 +135,20 @@ func (p *process) accessLog() (lines []map[string]any) {
 }
 
 // write replaces the configuration, as editors do: in one step.
-func (p *process) write(config string) {
+func (p *program) write(config string) {
 	p.t.Helper()
 	require.NoError(p.t, os.WriteFile(p.file+".new", []byte(config), 0o600))
 	require.NoError(p.t, os.Rename(p.file+".new", p.file))
 }
 
 // awaitLog waits until the log has a text.
-func (p *process) awaitLog(text string) {
+func (p *program) awaitLog(text string) {
 	p.t.Helper()
 	require.Eventually(p.t, func() bool { return strings.Contains(p.logged(), text) }, patience, 10*time.Millisecond, text)
 }
 
 // exit waits for the end of the process and returns its status.
-func (p *process) exit() int {
+func (p *program) exit() int {
 	p.t.Helper()
 	select {
 	case <-p.ended:
@@ -158,8 +158,8 @@ func (p *process) exit() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-func (p *process) url(path string) string   { return "http://" + p.listen + path }
-func (p *process) adminURL(s string) string { return "http://" + p.admin + s }
+func (p *program) url(path string) string   { return "http://" + p.listen + path }
+func (p *program) adminURL(s string) string { return "http://" + p.admin + s }
 
 // client keeps no connections, so that no goroutine outlives a test.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}

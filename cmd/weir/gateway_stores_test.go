@@ -90,7 +90,7 @@ func TestGateway_SharedLimits(t *testing.T) {
 			}, patience, 20*time.Millisecond, "the tables are made")
 			counts := map[int]int{}
 			for i := range 8 {
-				resp, _ := get(t, []*process{one, two}[i%2].url("/"))
+				resp, _ := get(t, []*program{one, two}[i%2].url("/"))
 				counts[resp.StatusCode]++
 			}
 			assert.Equal(t, map[int]int{200: 3, 429: 5}, counts)

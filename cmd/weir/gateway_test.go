@@ -105,7 +105,7 @@ func TestExplain_Request(t *testing.T) {
 		args  []string
 		parts []string
 	}{
-		{[]string{"explain", "-request", "GET orders", gatewayFile}, []string{`-request: "orders": after the method stands a path`, "METHOD TARGET"}},
+		{[]string{"explain", "-request", "GET orders", gatewayFile}, []string{`-request: parse "orders": invalid URI for request`, "METHOD TARGET"}},
 		{[]string{"explain", "-request", "", gatewayFile}, []string{"-request: a request is a method and a path, such as GET /orders", "METHOD TARGET"}},
 		{[]string{"explain", "-request= ", gatewayFile}, []string{"-request: a request is a method and a path, such as GET /orders"}},
 		{[]string{"explain", "-request", "GET /", gatewayFile, "reads"}, []string{"with -request there is only a file, found reads"}},

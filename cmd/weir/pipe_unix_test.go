@@ -93,21 +93,3 @@ func TestGateway_LogReaderGone(t *testing.T) {
 	require.NoError(t, g.cmd.Process.Signal(syscall.SIGTERM))
 	assert.Equal(t, 2, g.exit(t), "the access log could not be written")
 }
-
-// TestGateway_StuckLog checks that a log that nothing reads holds up neither requests nor the end.
-func TestGateway_StuckLog(t *testing.T) {
-	t.Parallel()
-	g := startPiped(t)
-	fd := int(g.writeStderr.Fd())
-	require.NoError(t, syscall.SetNonblock(fd, true))
-	for n := 4096; n > 0; {
-		if _, err := syscall.Write(fd, make([]byte, n)); err != nil {
-			n /= 2
-		}
-	}
-	require.NoError(t, syscall.SetNonblock(fd, false))
-	a, _ := get(t, g.url+"/")
-	assert.Equal(t, http.StatusOK, a.StatusCode)
-	require.NoError(t, g.cmd.Process.Signal(syscall.SIGTERM))
-	assert.Equal(t, 0, g.exit(t))
-}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-go/weir/reload"
 
+	"github.com/weir-go/weir/cmd/weir/internal/process"
 	"github.com/weir-go/weir/cmd/weir/internal/ratelimitconfig"
 	"github.com/weir-go/weir/cmd/weir/internal/rls"
 	"github.com/weir-go/weir/cmd/weir/internal/rlsconfig"
@@ -20,7 +21,7 @@ import (
 
 // rlsFlags are the flags of weir rls.
 type rlsFlags struct {
-	run         rls.Options
+	run         process.Options
 	translation ratelimitconfig.Options
 	print       bool
 }
@@ -50,7 +51,7 @@ func (c *command) rls(args []string) int {
 	stop := make(chan os.Signal, 2)
 	signal.Notify(stop, syscall.SIGTERM, os.Interrupt)
 	ignoreBrokenPipes()
-	o.run.Stderr, o.run.Stop = c.stderr, stop
+	o.run.Stdout, o.run.Stderr, o.run.Stop = io.Discard, c.stderr, stop
 	err := rls.Run(context.Background(), o.run)
 	signal.Stop(stop) // before complain, which waits for the standard error
 	return c.ended("weir rls", err)

@@ -18,7 +18,6 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
@@ -87,86 +86,6 @@ func TestRLS_Shutdown(t *testing.T) {
 	require.NoError(t, <-answered, "a request that has begun is answered")
 	assert.Equal(t, 0, p.exit(), "the client that watches does not hold it up")
 	assert.Contains(t, p.logged(), "the rate limit service has stopped")
-}
-
-// A request with a deadline is answered in time, also while a store is silent and does not yet count as away.
-func TestRLS_SilentStore(t *testing.T) {
-	t.Parallel()
-	p := startRLS(t, strings.Replace(silentStore(t, 100*time.Millisecond), "call_timeout: 2s", "call_timeout: 1m", 1))
-	client := ratelimitv3.NewRateLimitServiceClient(p.envoy().conn)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	r, err := client.ShouldRateLimit(ctx, requestOf("edge", "slow=1"))
-	require.NoError(t, err)
-	assert.Equal(t, okay, r.GetOverallCode())
-	p.signal(syscall.SIGTERM)
-	p.exit()
-}
-
-// A request over gRPC that still runs does not keep the HTTP listener open.
-func TestRLS_ShutdownOfBothListeners(t *testing.T) {
-	t.Parallel()
-	p := startRLS(t, strings.Replace(silentStore(t, 10*time.Second), "rls:\n", "rls:\n  http: 127.0.0.1:0\n", 1))
-	answered := p.envoy().slowly()
-	p.signal(syscall.SIGTERM)
-	require.Eventually(t, func() bool {
-		c, err := net.Dial("tcp", p.http)
-		if err == nil {
-			_ = c.Close()
-		}
-		return err != nil
-	}, patience, 10*time.Millisecond)
-	select {
-	case <-answered:
-		t.Error("the HTTP listener was open until there was no request over gRPC")
-	default:
-		require.NoError(t, <-answered)
-	}
-	assert.Equal(t, 0, p.exit())
-}
-
-func TestRLS_ShutdownCutsOff(t *testing.T) {
-	t.Parallel()
-	p := startRLS(t, silentStore(t, 100*time.Millisecond))
-	answered := p.envoy().slowly()
-	p.signal(syscall.SIGTERM)
-	require.Error(t, <-answered) // outage answers when the call has timed out, later
-	assert.Equal(t, 0, p.exit())
-	assert.Contains(t, p.logged(), "cut off")
-}
-
-func TestRLS_SecondSignal(t *testing.T) {
-	t.Parallel()
-	p := startRLS(t, silentStore(t, time.Hour))
-	answered := p.envoy().slowly()
-	p.signal(syscall.SIGTERM)
-	p.awaitLog("the rate limit service stops")
-	p.signal(syscall.SIGINT)
-	require.Error(t, <-answered)
-	assert.Equal(t, 2, p.exit())
-	assert.Contains(t, p.logged(), "stopped by a second signal")
-}
-
-func TestRLS_UnixSocket(t *testing.T) {
-	t.Parallel()
-	dir, err := os.MkdirTemp("", "weir") //nolint:usetesting // the directory of the test can be too long for a socket
-	require.NoError(t, err)
-	defer os.RemoveAll(dir)
-	socket := filepath.Join(dir, "rls.sock")
-	p := startRLS(t, smallRLS(""), "-listen", "unix:"+socket)
-	e := &envoy{t, dial(t, "unix:"+socket, insecure.NewCredentials())}
-	assert.Equal(t, okay, e.code("edge", "path=/"))
-	r := weir("", "rls", "-config", p.file, "-listen", "unix:"+socket, "-admin", "off")
-	assert.Equal(t, 2, r.status)
-	assert.Contains(t, r.err, "another process listens there")
-	p.signal(syscall.SIGKILL)
-	p.exit()
-	next := startRLS(t, smallRLS(""), "-listen", "unix:"+socket)
-	assert.Equal(t, okay, e.code("edge", "path=/"), "the socket that the process left behind is replaced")
-	next.signal(syscall.SIGTERM)
-	assert.Equal(t, 0, next.exit())
-	_, err = os.Lstat(socket)
-	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 
 func TestRLS_Reload(t *testing.T) {
@@ -270,7 +189,7 @@ func TestRLS_RatelimitConfig(t *testing.T) {
 		require.NoError(t, os.Symlink("..data/"+name, filepath.Join(dir, name)))
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "README"), []byte("not YAML: ["), 0o600))
-	p := (&process{t: t, ready: "the rate limit service is ready"}).start("rls", "-ratelimit-config", dir, "-mode", "envoy", "-listen", "127.0.0.1:0", "-admin", "127.0.0.1:0")
+	p := (&program{t: t, ready: "the rate limit service is ready"}).start("rls", "-ratelimit-config", dir, "-mode", "envoy", "-listen", "127.0.0.1:0", "-admin", "127.0.0.1:0")
 	e := p.envoy()
 	assert.Equal(t, okay, e.code("edge", "a=1"))
 	assert.Equal(t, over, e.code("edge", "a=1"))

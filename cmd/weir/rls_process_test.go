@@ -34,9 +34,9 @@ const (
 )
 
 // startRLS starts weir rls with a configuration.
-func startRLS(t *testing.T, config string, args ...string) *process {
+func startRLS(t *testing.T, config string, args ...string) *program {
 	t.Helper()
-	p := &process{t: t, ready: "the rate limit service is ready", file: filepath.Join(t.TempDir(), "weir.yaml")}
+	p := &program{t: t, ready: "the rate limit service is ready", file: filepath.Join(t.TempDir(), "weir.yaml")}
 	p.write(config)
 	return p.start(append([]string{"rls", "-config", p.file, "-listen", "127.0.0.1:0", "-admin", "127.0.0.1:0"}, args...)...)
 }
@@ -56,7 +56,7 @@ type envoy struct {
 	conn *grpc.ClientConn
 }
 
-func (p *process) envoy() *envoy {
+func (p *program) envoy() *envoy {
 	p.t.Helper()
 	return &envoy{p.t, dial(p.t, "passthrough:///"+p.listen, insecure.NewCredentials())}
 }
@@ -297,15 +297,6 @@ func TestRLS_TLS(t *testing.T) {
 	unknown := with(&tls.Config{RootCAs: roots, ServerName: "127.0.0.1"})
 	_, err = ratelimitv3.NewRateLimitServiceClient(unknown.conn).ShouldRateLimit(ctx, requestOf("edge", "path=/"))
 	require.Error(t, err, "a client without a certificate")
-
-	next, nextKey := newCertificate(t, "second")
-	require.NoError(t, os.WriteFile(certificateFile, next, 0o600))
-	require.NoError(t, os.WriteFile(keyFile, nextKey, 0o600))
-	p.awaitLog("the certificate has changed and is in force")
-	roots = x509.NewCertPool()
-	require.True(t, roots.AppendCertsFromPEM(next))
-	again := with(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}, ServerName: "127.0.0.1"})
-	assert.Equal(t, over, again.code("edge", "path=/"))
 }
 
 func TestRLS_WrongFile(t *testing.T) {

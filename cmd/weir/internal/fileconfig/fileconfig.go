@@ -5,6 +5,8 @@
 package fileconfig
 
 import (
+	"cmp"
+	"errors"
 	"net"
 	"net/netip"
 	"net/url"
@@ -14,20 +16,74 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/reload"
+	"github.com/weir-go/weir/store"
 )
 
 // MaxSize bounds a file, in bytes. Those of weir rls can have a rule for each of many customers: this is room for some
 // 70,000 rules.
 const MaxSize = 8 << 20
 
-// DefaultAdmin is the address of the admin pages of every server.
-const DefaultAdmin = "127.0.0.1:9900"
+// The defaults of every server.
+const (
+	DefaultAdmin           = "127.0.0.1:9900"
+	DefaultShutdownTimeout = 30 * time.Second
+)
 
 // Off is the admin address of a server without admin pages.
 const Off = "off"
 
 // unixPrefix begins an address to listen on that is the path of a socket.
 const unixPrefix = "unix:"
+
+// Common is what a file says for every server.
+type Common struct {
+	Admin           string           `yaml:"admin,omitempty" reload:"fixed,default=127.0.0.1:9900" doc:"The address of the dashboard, /metrics, /live and /ready, or off. Without a host, as in :9900, it is on the loopback interface only; for all interfaces write 0.0.0.0:9900. 127.0.0.1:9900 unless set."`
+	ShutdownDelay   time.Duration    `yaml:"shutdown_delay,omitempty" doc:"How long requests are still answered after the signal to stop, while /ready already fails, so that load balancers stop using the server; 0s unless set."`
+	ShutdownTimeout time.Duration    `yaml:"shutdown_timeout,omitempty" reload:"default=30s" doc:"How long the requests that run have to end when the server stops, after shutdown_delay; 30s unless set."`
+	Dashboard       Dashboard        `yaml:"dashboard,omitempty" doc:"The dashboard on the admin listener."`
+	Pprof           bool             `yaml:"pprof,omitempty" reload:"fixed" doc:"Serve /debug/pprof/ on the admin listener."`
+	Ready           Ready            `yaml:"ready,omitempty" doc:"What /ready on the admin listener answers."`
+	Stores          map[string]Store `yaml:"stores,omitempty" reload:"fixed" doc:"The stores that limiters of the file can name, by name."`
+}
+
+// WithDefaults returns c with the value that applies in every field that a file can leave out.
+func (c Common) WithDefaults() Common {
+	c.Admin = Loopback(cmp.Or(c.Admin, DefaultAdmin))
+	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, DefaultShutdownTimeout)
+	return c
+}
+
+// Check checks c for a server that listens on the address.
+func (c Common) Check(p *validate.Problems, listen string) {
+	if c.Admin != "" && c.Admin != Off {
+		CheckListen(p, "Admin", c.Admin)
+		if strings.HasPrefix(c.Admin, unixPrefix) {
+			p.Add("Admin", c.Admin, "must be host:port, or off")
+		}
+	}
+	if SameListener(c.WithDefaults().Admin, listen) {
+		p.Add("Admin", c.Admin, "must not be the address of {Listen}")
+	}
+	p.NotNegative("ShutdownDelay", c.ShutdownDelay)
+	p.NotNegative("ShutdownTimeout", c.ShutdownTimeout)
+}
+
+// Names gives the stores their names. open returns a store, the same one for each call, which stays open as long as the registry; if
+// nil, a file can be checked and explained, but not put in force.
+func (c Common) Names(n *reload.Names, open func(name string, s Store) (*store.Store, error)) {
+	for name, s := range c.Stores {
+		n.Store(name, s, func() (*store.Store, error) {
+			if open == nil {
+				return nil, ErrNoRuntime
+			}
+			return open(name, s)
+		})
+	}
+}
+
+// ErrNoRuntime is the error of building a pipeline of a file that was parsed to be checked.
+var ErrNoRuntime = errors.New("weir: the file can only be checked here")
 
 // TLS is the certificate of a listener. The files are read again when they change.
 type TLS struct {
@@ -127,17 +183,6 @@ func CheckListen(p *validate.Problems, path, address string) {
 	}
 	if strings.Contains(host, ":") && !IsIPv6(host) {
 		p.Add(path, address, "must have an IPv6 address in the brackets")
-	}
-}
-
-// CheckAdmin checks the address of the admin pages, which can be empty or [Off].
-func CheckAdmin(p *validate.Problems, path, address string) {
-	if address == "" || address == Off {
-		return
-	}
-	CheckListen(p, path, address)
-	if strings.HasPrefix(address, unixPrefix) {
-		p.Add(path, address, "must be host:port, or off")
 	}
 }
 

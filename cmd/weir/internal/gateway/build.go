@@ -10,7 +10,6 @@ import (
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload"
 
-	"github.com/weir-go/weir/cmd/weir/internal/gateway/accesslog"
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/proxy"
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/upstream"
 	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
@@ -152,17 +151,17 @@ func buildUpstream(b *reload.SectionBuilder, name string, u gatewayconfig.Upstre
 }
 
 // accessLog returns the log that the file asks for, or nil.
-func (g *gateway) accessLog(c gatewayconfig.AccessLog) *accesslog.Log {
+func (g *gateway) accessLog(c gatewayconfig.AccessLog) *proxy.Log {
 	if c.Off {
 		return nil
 	}
-	to := g.Stdout
+	to := g.Requests
 	if c.Output == gatewayconfig.Stderr {
-		to = g.Stderr
+		to = g.Errors
 	}
-	o := accesslog.Options{Query: c.Query, Key: g.KeyHash.Hash}
+	key := g.KeyHash.Hash
 	if c.Keys {
-		o.Key = func(key string) string { return key }
+		key = func(key string) string { return key }
 	}
-	return accesslog.New(g.Writer(to), o)
+	return proxy.NewLog(to, c.Query, key)
 }

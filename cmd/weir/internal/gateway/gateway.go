@@ -1,60 +1,59 @@
 // Package gateway runs weir gateway: a reverse proxy whose routes go through the policies and pipelines of a file.
 //
-//   - gateway.go: a run of the program, from the file to the listeners.
-//   - build.go: the table of routes of one version of the file.
-//   - listen.go: the listener of clients, with its timeouts and TLS.
-//   - shutdown.go: how a run ends.
-//   - check.go: the dashboard's check of requests.
-//   - proxy: the way of a request. upstream: the servers behind the gateway. accesslog: what they say.
+//   - gateway.go: the server of clients, from the file to its end.
+//   - build.go: the table of routes of one version of the file. addresses.go: the circuits of the addresses.
+//   - proxy: the way of a request. upstream: the servers behind the gateway. paced: clients that take their time.
+//   - plan: the way of a request in words, without a gateway that runs.
 //
-// Package process has what the gateway shares with other servers: its logs, the stores, the admin pages.
+// Package process has what the gateway shares with other servers: its logs, the stores, the admin pages, the graceful end.
 package gateway
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"io"
+	"crypto/tls"
+	"net"
 	"net/http"
-	"os"
 	"sync/atomic"
+	"time"
 
 	"github.com/weir-go/weir/dashboard"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/transport/weirhttp"
 
+	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/proxy"
 	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
 	"github.com/weir-go/weir/cmd/weir/internal/process"
 )
 
-// Options are the options of [Run].
-type Options struct {
-	Config string // the path of the file
-	// Listen and Admin replace the addresses of the file, if they are not empty.
-	Listen, Admin string
-	// Stdout gets the access log, and Stderr the log of the program.
-	Stdout, Stderr io.Writer
-	// Stop ends the run: the first value begins a graceful shutdown, the second one ends it at once.
-	Stop <-chan os.Signal
-}
+const (
+	// pingTimeout is how long a client over HTTP/2 can take to answer a ping. It gets one if nothing has come for the time that it has
+	// for a header: in the middle of a header, a client cannot answer.
+	pingTimeout = 5 * time.Second
+	// stallTimeout is how long a connection of HTTP/2 can take nothing. Package paced bounds its streams.
+	stallTimeout = time.Minute
+	// lookAtRunning is the time between two looks whether connections that were taken over, such as WebSockets, have
+	// ended: the server does not know of them.
+	lookAtRunning = 10 * time.Millisecond
+)
 
 // A gateway is one run.
 type gateway struct {
 	*process.Process
-	options Options
-	inForce atomic.Pointer[gatewayconfig.Gateway]
+	inForce  atomic.Pointer[gatewayconfig.Gateway]
+	handler  *proxy.Handler
+	server   *http.Server
+	listener net.Listener
+	cutOff   context.CancelCauseFunc // ends the contexts of all requests
 }
 
-// Run serves until it is told to stop. The error says why it could not begin to, or why it did not end in time; it is a
-// [*reload.FileError] if the file is wrong.
-func Run(ctx context.Context, o Options) (err error) {
-	g := &gateway{options: o}
-	g.Process, err = process.New(process.Options{
-		Name: "gateway", Section: gatewayconfig.Field, Stdout: o.Stdout, Stderr: o.Stderr, Stop: o.Stop,
-		Unobserved: proxy.Unrouted,
+// Run serves until it is told to stop, see [process.Process.Run].
+func Run(ctx context.Context, o process.Options) (err error) {
+	g := &gateway{}
+	g.Process, err = process.New(o, process.Kind{
+		Name: "gateway", Section: gatewayconfig.PipelineName, Unobserved: proxy.Unrouted, Client: g.clientOf,
+		Check: func(r *http.Request) ([]dashboard.CheckResult, error) { return g.handler.Check(r) },
 	})
 	if err != nil {
 		return err
@@ -62,84 +61,91 @@ func Run(ctx context.Context, o Options) (err error) {
 	defer g.Close()
 	kinds := reload.NewKinds()
 	gatewayconfig.Register(kinds, gatewayconfig.Runtime{Store: g.Stores.Get, Pipelines: g.pipelines})
-	if err := g.Start(ctx, o.Config, reload.Options{Kinds: kinds, InForce: g.fileInForce}); err != nil {
-		return err
-	}
-	if g.inForce.Load() == nil {
-		return fmt.Errorf("%s: it has no field %s, which says what to listen on and where requests go", o.Config, gatewayconfig.Field)
-	}
-	for name, s := range g.inForce.Load().Stores { // also stores that no limiter names: /ready tells of all
-		if _, err := g.Stores.Get(name, s); err != nil {
-			return err
-		}
-	}
-	p, err := g.Registry.Get(gatewayconfig.PipelineName)
-	if err != nil {
-		return err
-	}
-	return g.serve(ctx, p)
+	return g.Process.Run(ctx, kinds, server{g})
 }
 
-// fileInForce notes what the file says that is not in a pipeline.
-func (g *gateway) fileInForce(f *reload.File) {
-	if c, ok := reload.SectionOf[gatewayconfig.Gateway](f, gatewayconfig.Field); ok {
-		full := c.WithDefaults()
-		g.inForce.Store(&full)
-	}
+// A server is the gateway as its process runs it.
+type server struct{ *gateway }
+
+// InForce implements [process.Server].
+func (g server) InForce(f *reload.File) fileconfig.Common {
+	c, _ := reload.SectionOf[gatewayconfig.Gateway](f, gatewayconfig.Field)
+	c = c.WithDefaults()
+	g.inForce.Store(&c)
+	return c.Common
 }
 
-// serve opens the listeners and waits for the end.
-func (g *gateway) serve(ctx context.Context, p *pipeline.Pipeline) error {
+// Open implements [process.Server].
+func (g server) Open(p *pipeline.Pipeline) (serve []func() error, attrs []any, err error) {
 	c := *g.inForce.Load()
-	base, cutOff := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer cutOff(nil)
-	handler := proxy.NewHandler(p, g.Telemetry)
-	server, listener, err := g.listen(base, c, handler)
-	if err != nil {
+	g.handler = proxy.NewHandler(p, g.Telemetry)
+	g.server = newServer(c, g.handler)
+	g.server.ErrorLog = g.ServerLog()
+	base, cutOff := context.WithCancelCause(context.Background())
+	g.cutOff, g.server.BaseContext = cutOff, func(net.Listener) context.Context { return base }
+	if g.server.TLSConfig, err = g.TLS(c.TLS); err != nil {
+		return nil, nil, err
+	}
+	if g.listener, err = g.Listen("listen", g.Options.Listen, c.Listen); err != nil {
+		return nil, nil, err
+	}
+	l := g.listener
+	if g.server.TLSConfig != nil {
+		l = tls.NewListener(l, g.server.TLSConfig)
+	}
+	return []func() error{func() error { return g.server.Serve(l) }}, []any{"listen", l.Addr().String()}, nil
+}
+
+// newServer returns the server of clients.
+func newServer(c gatewayconfig.Gateway, h http.Handler) *http.Server {
+	server := &http.Server{
+		Handler: h,
+		// No ReadTimeout and no WriteTimeout: they would cut streams, uploads and downloads.
+		ReadHeaderTimeout: c.ReadHeaderTimeout,
+		IdleTimeout:       c.IdleTimeout,
+		MaxHeaderBytes:    c.MaxHeaderBytes,
+		HTTP2:             &http.HTTP2Config{SendPingTimeout: c.ReadHeaderTimeout, PingTimeout: pingTimeout, WriteByteTimeout: stallTimeout},
+		// The handler answers "OPTIONS *", too, so that it is measured and logged.
+		DisableGeneralOptionsHandler: true,
+	}
+	if c.H2C {
+		server.Protocols = new(http.Protocols)
+		server.Protocols.SetHTTP1(true)
+		server.Protocols.SetUnencryptedHTTP2(true)
+	}
+	return server
+}
+
+// Running implements [process.Server].
+func (g server) Running() int64 { return g.handler.Running() }
+
+// Drain implements [process.Server].
+func (g server) Drain(ctx context.Context) error {
+	if err := g.server.Shutdown(ctx); err != nil {
 		return err
 	}
-	defer listener.Close() //nolint:errcheck // server.Shutdown has closed it
-	admin, err := g.ListenAdmin(process.AdminOptions{
-		Address:       cmp.Or(g.options.Admin, c.Admin),
-		Flag:          g.options.Admin,
-		Dashboard:     c.Dashboard,
-		Pprof:         c.Pprof,
-		RequireStores: func() bool { return g.inForce.Load().Ready.RequireStores },
-		Check:         func(r *http.Request) ([]dashboard.CheckResult, error) { return check(handler, r) },
-		Client:        g.clientOf,
-	})
-	if err != nil {
-		return err
-	}
-	defer admin.Close()
-	failed := make(chan error, 2)
-	go func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			failed <- err
+	ticker := time.NewTicker(lookAtRunning)
+	defer ticker.Stop()
+	for g.Running() > 0 {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
 		}
-	}()
-	go func() {
-		if err := admin.Serve(); err != nil {
-			failed <- err
-		}
-	}()
-	attrs := []any{"listen", listener.Addr().String(), "config", g.options.Config}
-	if url := admin.URL(); url != "" {
-		attrs = append(attrs, "admin", url)
 	}
-	watching, stop := context.WithCancel(base)
-	defer stop()
-	g.WatchCertificate(watching)
-	g.Logger.Info("the gateway is ready", attrs...)
-	select {
-	case <-ctx.Done():
-	case <-g.options.Stop:
-	case err := <-failed:
-		cutOff(err)
-		_ = server.Close()
-		return err
+	return nil
+}
+
+// CutOff implements [process.Server].
+func (g server) CutOff() { g.cutOff(proxy.ErrShutdown) }
+
+// Close implements [process.Server].
+func (g server) Close() {
+	g.cutOff(nil)
+	_ = g.server.Close()
+	if g.listener != nil {
+		_ = g.listener.Close() // a server that did not begin has not closed it
 	}
-	return g.shutDown(server, handler, cutOff)
 }
 
 // clientOf returns the address that a request comes from, as the trusted proxies tell it.

@@ -5,8 +5,6 @@ import (
 	"maps"
 	"slices"
 	"time"
-
-	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 )
 
 // The defaults of a gateway.
@@ -17,7 +15,6 @@ const (
 	DefaultReadHeaderTimeout   = 10 * time.Second
 	DefaultIdleTimeout         = 2 * time.Minute
 	DefaultMaxHeaderBytes      = 1 << 20
-	DefaultShutdownTimeout     = 30 * time.Second
 	DefaultDialTimeout         = 5 * time.Second
 	DefaultFailures            = 5 // in a row, until an address is asked only if no other one can be
 	DefaultTokenHeader         = "Authorization"
@@ -28,7 +25,7 @@ const (
 // 0, as package net/http has it, and a Via that is off is empty. Maps and lists are copies.
 func (g Gateway) WithDefaults() Gateway {
 	g.Listen = cmp.Or(g.Listen, DefaultListen)
-	g.Admin = fileconfig.Loopback(cmp.Or(g.Admin, fileconfig.DefaultAdmin))
+	g.Common = g.Common.WithDefaults()
 	g.ClientAddressHeader = cmp.Or(g.ClientAddressHeader, DefaultClientAddressHeader)
 	if g.Via = cmp.Or(g.Via, DefaultVia); g.Via == "off" {
 		g.Via = ""
@@ -36,7 +33,6 @@ func (g Gateway) WithDefaults() Gateway {
 	g.ReadHeaderTimeout = orOff(g.ReadHeaderTimeout, DefaultReadHeaderTimeout)
 	g.IdleTimeout = orOff(g.IdleTimeout, DefaultIdleTimeout)
 	g.MaxHeaderBytes = cmp.Or(g.MaxHeaderBytes, DefaultMaxHeaderBytes)
-	g.ShutdownTimeout = cmp.Or(g.ShutdownTimeout, DefaultShutdownTimeout)
 	g.Body = cmp.Or(g.Body, PlainBody)
 	g.Upstreams = maps.Clone(g.Upstreams)
 	for name, u := range g.Upstreams {

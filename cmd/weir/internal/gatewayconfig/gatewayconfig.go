@@ -26,31 +26,26 @@ const PipelineName = "gateway"
 // A Gateway is the gateway's part of a file. Fields that a file leaves out are zero: [Gateway.WithDefaults] returns what
 // applies.
 type Gateway struct {
-	Listen              string                      `yaml:"listen,omitempty" reload:"fixed,default=:8080" doc:"The address that clients connect to: host:port, or unix: and the path of a socket; :8080 unless set."`
-	Admin               string                      `yaml:"admin,omitempty" reload:"fixed,default=127.0.0.1:9900" doc:"The address of the dashboard, /metrics, /live and /ready, or off. Without a host, as in :9900, it is on the loopback interface only; for all interfaces write 0.0.0.0:9900. 127.0.0.1:9900 unless set."`
-	TLS                 *fileconfig.TLS             `yaml:"tls,omitempty" reload:"fixed" doc:"The certificate of the listener; without one, clients connect without TLS."`
-	H2C                 bool                        `yaml:"h2c,omitempty" reload:"fixed" doc:"Accept HTTP/2 without TLS."`
-	TrustedProxies      []Network                   `yaml:"trusted_proxies,omitempty" doc:"The networks and addresses of the proxies before the gateway, whose header says where a request comes from; unix trusts all that connect by a Unix socket."`
-	ClientAddressHeader string                      `yaml:"client_address_header,omitempty" reload:"default=X-Forwarded-For" doc:"The header in which the trusted proxies write the address of their client; X-Forwarded-For unless set."`
-	Via                 string                      `yaml:"via,omitempty" reload:"default=weir" doc:"The name of the gateway in the Via of the requests for upstreams, or off for no Via; weir unless set."`
-	ReadHeaderTimeout   time.Duration               `yaml:"read_header_timeout,omitempty" reload:"off,fixed,default=10s" doc:"How long a client can take to send the header of a request; 10s unless set."`
-	IdleTimeout         time.Duration               `yaml:"idle_timeout,omitempty" reload:"off,fixed,default=2m" doc:"How long a connection without a request stays open; 2m unless set."`
-	MaxHeaderBytes      int                         `yaml:"max_header_bytes,omitempty" reload:"fixed,least=4096,default=1048576" doc:"The largest header of a request, in bytes; 1048576 unless set."`
-	ShutdownDelay       time.Duration               `yaml:"shutdown_delay,omitempty" doc:"How long the gateway goes on accepting requests after the signal to stop, while /ready already fails, so that a load balancer can take it out; 0s unless set."`
-	ShutdownTimeout     time.Duration               `yaml:"shutdown_timeout,omitempty" reload:"default=30s" doc:"How long the requests that run have to end when the gateway stops, after shutdown_delay; 30s unless set."`
-	AccessLog           AccessLog                   `yaml:"access_log,omitempty" doc:"The log of requests, one line of JSON each."`
-	Dashboard           fileconfig.Dashboard        `yaml:"dashboard,omitempty" doc:"The dashboard on the admin listener."`
-	Pprof               bool                        `yaml:"pprof,omitempty" reload:"fixed" doc:"Serve /debug/pprof/ on the admin listener."`
-	Ready               fileconfig.Ready            `yaml:"ready,omitempty" doc:"What /ready on the admin listener answers."`
-	Headers             weirhttp.Headers            `yaml:"headers,omitempty" doc:"The fields that tell clients what is left of their quota, of all policies that do not say otherwise; none unless set."`
-	Body                Body                        `yaml:"body,omitempty" doc:"The body of the answer to a request that is rejected, of all policies that do not say otherwise; plain unless set."`
-	Shadow              bool                        `yaml:"shadow,omitempty" doc:"Make all policies decide and report, but never reject and never wait."`
-	Stores              map[string]fileconfig.Store `yaml:"stores,omitempty" reload:"fixed" doc:"The stores that limiters of the file can name, by name."`
-	Keys                map[string]Key              `yaml:"keys,omitempty" doc:"The keys that partitioned limiters of the file can name, by name."`
-	Upstreams           map[string]Upstream         `yaml:"upstreams,omitempty" doc:"The servers behind the gateway, by name."`
-	Policies            map[string]Policy           `yaml:"policies,omitempty" doc:"What limits requests, by name."`
-	Global              []string                    `yaml:"global,omitempty" reload:"in=policies" doc:"The policies of all routes, which are asked before those of the route."`
-	Routes              []Route                     `yaml:"routes" doc:"Which requests go to which upstream."`
+	fileconfig.Common `yaml:",inline"`
+
+	Listen              string              `yaml:"listen,omitempty" reload:"fixed,default=:8080" doc:"The address that clients connect to: host:port, or unix: and the path of a socket; :8080 unless set."`
+	TLS                 *fileconfig.TLS     `yaml:"tls,omitempty" reload:"fixed" doc:"The certificate of the listener; without one, clients connect without TLS."`
+	H2C                 bool                `yaml:"h2c,omitempty" reload:"fixed" doc:"Accept HTTP/2 without TLS."`
+	TrustedProxies      []Network           `yaml:"trusted_proxies,omitempty" doc:"The networks and addresses of the proxies before the gateway, whose header says where a request comes from; unix trusts all that connect by a Unix socket."`
+	ClientAddressHeader string              `yaml:"client_address_header,omitempty" reload:"default=X-Forwarded-For" doc:"The header in which the trusted proxies write the address of their client; X-Forwarded-For unless set."`
+	Via                 string              `yaml:"via,omitempty" reload:"default=weir" doc:"The name of the gateway in the Via of the requests for upstreams, or off for no Via; weir unless set."`
+	ReadHeaderTimeout   time.Duration       `yaml:"read_header_timeout,omitempty" reload:"off,fixed,default=10s" doc:"How long a client can take to send the header of a request; 10s unless set."`
+	IdleTimeout         time.Duration       `yaml:"idle_timeout,omitempty" reload:"off,fixed,default=2m" doc:"How long a connection without a request stays open; 2m unless set."`
+	MaxHeaderBytes      int                 `yaml:"max_header_bytes,omitempty" reload:"fixed,least=4096,default=1048576" doc:"The largest header of a request, in bytes; 1048576 unless set."`
+	AccessLog           AccessLog           `yaml:"access_log,omitempty" doc:"The log of requests, one line of JSON each."`
+	Headers             weirhttp.Headers    `yaml:"headers,omitempty" doc:"The fields that tell clients what is left of their quota, of all policies that do not say otherwise; none unless set."`
+	Body                Body                `yaml:"body,omitempty" doc:"The body of the answer to a request that is rejected, of all policies that do not say otherwise; plain unless set."`
+	Shadow              bool                `yaml:"shadow,omitempty" doc:"Make all policies decide and report, but never reject and never wait."`
+	Keys                map[string]Key      `yaml:"keys,omitempty" doc:"The keys that partitioned limiters of the file can name, by name."`
+	Upstreams           map[string]Upstream `yaml:"upstreams,omitempty" doc:"The servers behind the gateway, by name."`
+	Policies            map[string]Policy   `yaml:"policies,omitempty" doc:"What limits requests, by name."`
+	Global              []string            `yaml:"global,omitempty" reload:"in=policies" doc:"The policies of all routes, which are asked before those of the route."`
+	Routes              []Route             `yaml:"routes" doc:"Which requests go to which upstream."`
 }
 
 // AccessLog says where the lines about requests go.

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
@@ -32,7 +33,7 @@ func TestAddress(t *testing.T) {
 }
 
 func TestGateway_WithDefaults(t *testing.T) {
-	g := Gateway{Admin: ":9901", IdleTimeout: -1, Policies: map[string]Policy{"a": {}}, Upstreams: map[string]Upstream{"b": {}}, Shadow: true}
+	g := Gateway{Common: fileconfig.Common{Admin: ":9901"}, IdleTimeout: -1, Policies: map[string]Policy{"a": {}}, Upstreams: map[string]Upstream{"b": {}}, Shadow: true}
 	full := g.WithDefaults()
 	assert.Equal(t, "127.0.0.1:9901", full.Admin, "an admin listener is on the loopback interface unless the file says otherwise")
 	assert.Equal(t, time.Duration(0), full.IdleTimeout, "off")

@@ -35,10 +35,7 @@ type Runtime struct {
 	Pipelines func(g Gateway) map[string]func(b *reload.SectionBuilder) error
 }
 
-var (
-	errNoRuntime    = errors.New("weir gateway: the file can only be checked here")
-	errNoStatistics = errors.New("weir gateway: the limiter has no statistics")
-)
+var errNoStatistics = errors.New("weir gateway: the limiter has no statistics")
 
 // Register registers the gateway's part of files with k.
 func Register(k *reload.Kinds, r Runtime) {
@@ -57,7 +54,7 @@ func Register(k *reload.Kinds, r Runtime) {
 func (r Runtime) pipelines(g Gateway) map[string]func(b *reload.SectionBuilder) error {
 	if r.Pipelines == nil {
 		return map[string]func(b *reload.SectionBuilder) error{
-			PipelineName: func(*reload.SectionBuilder) error { return errNoRuntime },
+			PipelineName: func(*reload.SectionBuilder) error { return fileconfig.ErrNoRuntime },
 		}
 	}
 	return r.Pipelines(g.WithDefaults())
@@ -66,14 +63,7 @@ func (r Runtime) pipelines(g Gateway) map[string]func(b *reload.SectionBuilder) 
 // names gives the stores and keys of g their names.
 func (r Runtime) names(n *reload.Names, g Gateway) {
 	n.Handle(RetryableHandle, nil, retryable)
-	for name, s := range g.Stores {
-		n.Store(name, s, func() (*store.Store, error) {
-			if r.Store == nil {
-				return nil, errNoRuntime
-			}
-			return r.Store(name, s)
-		})
-	}
+	g.Common.Names(n, r.Store)
 	for name := range g.Keys {
 		n.Key(name, g.keySource(name), func() (func(context.Context) string, error) {
 			if r.Key != nil {

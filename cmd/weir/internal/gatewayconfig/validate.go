@@ -1,6 +1,7 @@
 package gatewayconfig
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,10 +20,7 @@ func (g Gateway) Validate() error {
 	if g.Listen != "" {
 		fileconfig.CheckListen(&p, "Listen", g.Listen)
 	}
-	fileconfig.CheckAdmin(&p, "Admin", g.Admin)
-	if full := g.WithDefaults(); fileconfig.SameListener(full.Admin, full.Listen) {
-		p.Add("Admin", g.Admin, "must not be the address of {Listen}")
-	}
+	g.Common.Check(&p, cmp.Or(g.Listen, DefaultListen))
 	if g.TLS != nil && g.H2C {
 		p.Add("H2C", nil, "must not be set with {TLS}, which has HTTP/2 anyway")
 	}
@@ -32,8 +30,6 @@ func (g Gateway) Validate() error {
 	if g.Via != "" && !isToken(g.Via) {
 		p.Add("Via", g.Via, "must be a name of letters, digits and -._, or off")
 	}
-	p.NotNegative("ShutdownDelay", g.ShutdownDelay)
-	p.NotNegative("ShutdownTimeout", g.ShutdownTimeout)
 	g.checkNames(&p)
 	if cycle := g.keyCycle(); cycle != nil {
 		p.Add(fmt.Sprintf("Keys[%s].Composite", cycle[0]), nil, "must not be made of itself: %s", strings.Join(cycle, " -> "))

@@ -3,14 +3,11 @@ package logs
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"sync"
 	"time"
 
-	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/transport/weirhttp"
 )
 
 // eventsPerSecond is how many lines about events of one name are written in a second. Rejections, retries and timeouts
@@ -21,16 +18,14 @@ const eventsPerSecond = 5
 // [NewSampler].
 type Sampler struct {
 	slog.Handler
-	perEvent *limiter.PartitionedLimiter[string, string] // by the name of the event
+
+	mu      sync.Mutex
+	second  int64
+	written map[string]int // in this second, by the name of the event
 }
 
 // NewSampler returns a Sampler before h.
-func NewSampler(h slog.Handler) (*Sampler, error) {
-	perEvent, err := weirhttp.PerKey(limiter.FactoryFor[string](limiter.FixedWindowOptions{
-		PermitLimit: eventsPerSecond, Window: time.Second,
-	}), nil)
-	return &Sampler{h, perEvent}, err
-}
+func NewSampler(h slog.Handler) *Sampler { return &Sampler{Handler: h, written: make(map[string]int)} }
 
 // Handle implements [slog.Handler].
 func (s *Sampler) Handle(ctx context.Context, r slog.Record) error {
@@ -44,29 +39,21 @@ func (s *Sampler) Handle(ctx context.Context, r slog.Record) error {
 	switch event {
 	case pipeline.EventPipelineExecuted, pipeline.EventExecutionAttempt:
 		return nil // each request has them; metrics and the access log say what became of it
-	case "":
-	default:
-		if lease, err := s.perEvent.TryAcquire(ctx, event, 1); err == nil && !lease.Acquired() {
-			return nil
-		}
+	}
+	if event != "" && !s.take(event) {
+		return nil
 	}
 	return s.Handler.Handle(ctx, r)
 }
 
-// Close releases what the Sampler holds.
-func (s *Sampler) Close() { _ = s.perEvent.Close() }
-
-// Locked returns an output that several logs can have.
-func Locked(to io.Writer) io.Writer { return &lockedWriter{to: to} }
-
-// A lockedWriter is an output of several logs.
-type lockedWriter struct {
-	mu sync.Mutex
-	to io.Writer
-}
-
-func (w *lockedWriter) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.to.Write(p)
+// take reports whether there is room for a line about an event.
+func (s *Sampler) take(event string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now().Unix(); now != s.second {
+		s.second = now
+		clear(s.written)
+	}
+	s.written[event]++
+	return s.written[event] <= eventsPerSecond
 }

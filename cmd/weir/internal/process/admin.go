@@ -1,60 +1,78 @@
 package process
 
 import (
+	"cmp"
 	"encoding/json"
-	"errors"
 	"net"
 	"net/http"
 	"net/http/pprof"
 	"net/netip"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/dashboard"
+	"github.com/weir-go/weir/reload"
 
 	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 	"github.com/weir-go/weir/cmd/weir/internal/stores"
 )
 
-// AdminOptions are the options of [Process.ListenAdmin].
-type AdminOptions struct {
-	// Address is host:port, or [fileconfig.Off]. Flag is the value of the flag, if the address comes from it.
-	Address, Flag string
-	Dashboard     fileconfig.Dashboard
-	Pprof         bool
-	// RequireStores reports whether /ready fails while a store is unavailable.
-	RequireStores func() bool
-	// Check answers the dashboard's check of a request; nil: there is none.
-	Check func(r *http.Request) ([]dashboard.CheckResult, error)
-	// Client returns the address that a request of the dashboard comes from, as the trusted proxies tell it; nil: the
-	// address of its connection.
-	Client func(r *http.Request) string
+// A current is what the file in force says for all servers.
+type current struct {
+	common atomic.Pointer[fileconfig.Common]
 }
 
-// An Admin serves the admin pages.
-type Admin struct {
+func (c *current) set(common fileconfig.Common) { c.common.Store(&common) }
+func (c *current) get() fileconfig.Common       { return *c.common.Load() }
+
+// An admin serves the admin pages.
+type admin struct {
 	server    *http.Server
-	listener  net.Listener
-	dashboard *page
+	listener  net.Listener // nil: the pages are off
+	dashboard *dashboard.Dashboard
 }
 
-// ListenAdmin opens the admin listener. [Admin.Serve] serves on it.
-func (p *Process) ListenAdmin(o AdminOptions) (*Admin, error) {
-	d, err := p.newDashboard(o)
-	if err != nil {
+// listenAdmin opens the admin listener. Without a file with a password the dashboard only shows, also on the loopback interface: what
+// can connect there is not only the operator, but every program and every user of the machine.
+func (p *Process) listenAdmin(inForce *current) (*admin, error) {
+	c := inForce.get()
+	o := dashboard.Options{
+		Registry: p.Registry,
+		Events:   &p.Events,
+		Watchers: []*reload.Watcher{p.watcher},
+		Stores:   p.Stores.ByName(),
+		ShowKeys: c.Dashboard.ShowKeys,
+		KeyHash:  p.KeyHash,
+		Check:    p.Check,
+		Logger:   p.Logger,
+	}
+	var l *login
+	var err error
+	if c.Dashboard.TokenFile != "" {
+		if l, err = newLogin(p, c.Dashboard.TokenFile); err != nil {
+			return nil, err
+		}
+		o.Authorize = authorize
+	}
+	a := &admin{}
+	if a.dashboard, err = dashboard.New(o); err != nil {
 		return nil, err
 	}
-	a := &Admin{dashboard: d}
-	if o.Address == fileconfig.Off {
+	if cmp.Or(p.Admin, c.Admin) == fileconfig.Off {
 		return a, nil
 	}
-	if a.listener, err = p.Listen("admin", o.Flag, o.Address); err != nil {
-		_ = d.Close()
+	if a.listener, err = p.Listen("admin", p.Admin, c.Admin); err != nil {
+		a.close()
 		return nil, err
 	}
+	var pages http.Handler = a.dashboard
+	if l != nil {
+		pages = l.before(pages)
+	}
 	a.server = &http.Server{
-		Handler:           p.adminHandler(o, d),
+		Handler:           p.adminHandler(inForce, pages),
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    64 << 10,
@@ -63,46 +81,42 @@ func (p *Process) ListenAdmin(o AdminOptions) (*Admin, error) {
 	return a, nil
 }
 
-// URL returns where the admin pages are; "" if they are off.
-func (a *Admin) URL() string {
+// url returns where the admin pages are; "" if they are off.
+func (a *admin) url() string {
 	if a.listener == nil {
 		return ""
 	}
 	return "http://" + a.listener.Addr().String()
 }
 
-// Serve serves until Close, and returns nil then. It returns at once if the admin pages are off.
-func (a *Admin) Serve() error {
+// serve serves until close. It returns at once if the admin pages are off.
+func (a *admin) serve() error {
 	if a.server == nil {
 		return nil
 	}
-	if err := a.server.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
+	return a.server.Serve(a.listener)
 }
 
-// Close ends the admin pages.
-func (a *Admin) Close() {
+func (a *admin) close() {
 	if a.server != nil {
 		_ = a.server.Close()
-		_ = a.listener.Close() // Serve may not have been called
+		_ = a.listener.Close() // serve may not have been called
 	}
 	_ = a.dashboard.Close()
 }
 
 // adminHandler returns what the admin listener serves.
-func (p *Process) adminHandler(o AdminOptions, dashboard http.Handler) http.Handler {
+func (p *Process) adminHandler(inForce *current, dashboard http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /live", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte("ok\n"))
 	})
-	mux.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) { p.ready(w, o.RequireStores()) })
+	mux.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) { p.ready(w, inForce.get().Ready.RequireStores) })
 	mux.Handle("GET /metrics", p.metrics.handler())
 	mux.Handle("/", dashboard)
 	mux.Handle("/debug/", http.NotFoundHandler()) // the dashboard serves its pages under any prefix
-	if o.Pprof {
+	if inForce.get().Pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -162,13 +176,13 @@ type certificateStatus struct {
 // ready says whether the server can take requests. A file or a certificate that is wrong, or a store that is away, is
 // told and fails nothing: the server goes on with what it has, and taking all instances out at once would help no one.
 func (p *Process) ready(w http.ResponseWriter, requireStores bool) {
-	status := p.Watcher.Status()
+	status := p.watcher.Status()
 	r := readiness{Ready: true, Config: configStatus{File: status.Path, Loaded: status.LastLoad, Error: errorText(status.Err)}}
 	var available bool
 	r.Stores, available = p.Stores.Status()
 	if p.pair != nil {
 		s := p.pair.Status()
-		r.Certificate = &certificateStatus{Loaded: s.Loaded, Expires: s.Expires, Error: errorText(s.Err)}
+		r.Certificate = &certificateStatus{Loaded: s.Loaded, Expires: p.pair.Get().Leaf.NotAfter, Error: errorText(s.Err)}
 	}
 	switch {
 	case p.draining.Load():

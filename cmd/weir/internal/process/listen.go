@@ -1,7 +1,9 @@
 package process
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,7 +16,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
-	"github.com/weir-go/weir/cmd/weir/internal/tlsfiles"
+	"github.com/weir-go/weir/cmd/weir/internal/keyfile"
 )
 
 // lookAtFiles is the time between two looks at the files of the certificate.
@@ -23,7 +25,7 @@ const lookAtFiles = time.Second
 // Listen listens on host:port, or on the socket unix:PATH. The error names what the address comes from: the flag, if it is
 // set, or else the field of the file.
 func (p *Process) Listen(field, flag, address string) (net.Listener, error) {
-	l, err := open(address)
+	l, err := open(cmp.Or(flag, address))
 	switch {
 	case err == nil:
 		return l, nil
@@ -57,29 +59,32 @@ func open(address string) (net.Listener, error) {
 	return net.Listen("unix", path)
 }
 
-// Certificate returns the certificate of the files, which [Process.WatchCertificate] reads again.
-func (p *Process) Certificate(t fileconfig.TLS) (*tlsfiles.Pair, error) {
+// TLS returns how clients connect; nil: without TLS. The files of the certificate are read again when they change.
+func (p *Process) TLS(t *fileconfig.TLS) (*tls.Config, error) {
+	if t == nil {
+		return nil, nil
+	}
 	var err error
-	if p.pair, err = tlsfiles.Load(t.Certificate, t.Key); err != nil {
+	p.pair, err = keyfile.Load(lookAtFiles, func(contents [][]byte) (*tls.Certificate, error) {
+		pair, err := tls.X509KeyPair(contents[0], contents[1])
+		return &pair, err
+	}, p.certificateChanged, t.Certificate, t.Key)
+	if err != nil {
 		return nil, fmt.Errorf("%s.tls: %w", p.Section, err)
 	}
-	return p.pair, nil
-}
-
-// WatchCertificate reads the files of the certificate again when they change, until ctx ends. Without TLS it does nothing.
-func (p *Process) WatchCertificate(ctx context.Context) {
-	if p.pair != nil {
-		go p.pair.Watch(ctx, lookAtFiles, p.certificateChanged)
-	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return p.pair.Get(), nil },
+	}, nil
 }
 
 // certificateChanged logs a new certificate, or why the old one stays.
-func (p *Process) certificateChanged(s tlsfiles.Status) {
-	if s.Err != nil {
-		p.Logger.Error("the certificate has changed and cannot be used: the old one stays in force", "error", s.Err, "expires", s.Expires)
+func (p *Process) certificateChanged(err error) {
+	if err != nil {
+		p.Logger.Error("the certificate has changed and cannot be used: the old one stays in force", "error", err)
 		return
 	}
-	p.Logger.Info("the certificate has changed and is in force", "certificate", s.Certificate, "expires", s.Expires)
+	p.Logger.Info("the certificate has changed and is in force")
 }
 
 // ServerLog returns the log of an HTTP server. What any client can cause is logged at Debug, which is off.

@@ -1,19 +1,21 @@
 // Package process has what all servers of weir have beside what they serve: the logs, the metrics, the registry with the
-// pipelines and stores of the file, and the admin pages.
+// pipelines and stores of the file, the admin pages, and a graceful end.
 //
-//   - process.go: Process, from its logs to the file in force.
-//   - listen.go: listeners and their certificate. stop.go: the first half of a graceful end.
-//   - admin.go: the admin pages. dashboard.go: the dashboard on them. logins.go: how fast passwords can be tried.
+//   - process.go: Process, with what a server needs before the file is read.
+//   - run.go: a run of a [Server], from the file in force to its end.
+//   - listen.go: listeners and their certificate.
+//   - admin.go: the admin pages. login.go: the password for actions of the dashboard.
 //   - metrics.go: the metrics as Prometheus reads them.
 package process
 
 import (
 	"context"
+	"crypto/tls"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,13 +25,13 @@ import (
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/telemetry"
 
+	"github.com/weir-go/weir/cmd/weir/internal/keyfile"
 	"github.com/weir-go/weir/cmd/weir/internal/logs"
 	"github.com/weir-go/weir/cmd/weir/internal/stores"
-	"github.com/weir-go/weir/cmd/weir/internal/tlsfiles"
 )
 
-// CloseTimeout is how long closing what the process holds can take after the last request.
-const CloseTimeout = 2 * time.Second
+// closeTimeout is how long closing what the process holds can take after the last request.
+const closeTimeout = 2 * time.Second
 
 // drainTimeout says that a replaced version of the file is kept until its last request has ended: a stream can run on it
 // for hours, and needs what the version has.
@@ -40,52 +42,65 @@ const drainTimeout = -1
 // would wait for it. The system gives no memory to the floor itself, as it is never written to.
 const heapFloor = 32 << 20
 
-// Options are the options of [New].
+// Options are what the command line says.
 type Options struct {
-	Name    string // what the process is, in its log and its answers, such as "gateway"
-	Section string // the field of the file with the server's part
+	Config string // the path of the file, or the name of what Read reads
+	// Read returns the content of the file, if it is made of others; nil: the file at Config is read.
+	Read func() ([]byte, error)
+	// Listen and Admin replace the addresses of the file, if they are not empty.
+	Listen, Admin string
 	// Stdout gets the log of requests, if there is one, and Stderr the log of the program.
 	Stdout, Stderr io.Writer
 	// Stop ends the run: the first value begins a graceful end, the second one ends it at once.
 	Stop <-chan os.Signal
-	// Unobserved reports whether an execution with the context is left out of the metrics of pipelines; nil: none is.
-	Unobserved func(ctx context.Context) bool
-	// OfRegistry also gets the events of the registry; nil: there is none.
-	OfRegistry pipeline.Listener
 }
 
-// A Process is one run of a server. Make one with [New], and then call Start.
+// A Kind is what a server is. Its functions can be nil.
+type Kind struct {
+	Name    string // in its log and its answers, such as "gateway"
+	Section string // the field of the file with the server's part, and the name of its pipeline
+	// Unobserved reports whether an execution with the context is left out of the metrics of pipelines.
+	Unobserved func(ctx context.Context) bool
+	// Check answers the dashboard's check of a request.
+	Check func(r *http.Request) ([]dashboard.CheckResult, error)
+	// Client returns the address that a request of the dashboard comes from, as the trusted proxies tell it; by default that of its
+	// connection.
+	Client func(r *http.Request) string
+	// Changed is called when an override or a file has come into force.
+	Changed func()
+}
+
+// A Process is one run of a server. Make one with [New], and then call Run.
 type Process struct {
 	Options
+	Kind
 
-	Logger    *slog.Logger
+	Requests  *logs.Writer // to Stdout
+	Errors    *logs.Writer // to Stderr
+	Logger    *slog.Logger // to Errors
 	Telemetry *telemetry.Telemetry
 	Events    dashboard.Events
 	Listener  pipeline.Listener // both of them
 	Registry  *registry.Registry
 	Stores    *stores.Stores
-	Watcher   *reload.Watcher    // of Start
 	KeyHash   *dashboard.KeyHash // of limiters, in logs and on the dashboard
 
+	watcher  *reload.Watcher
 	floor    []byte // heapFloor
 	metrics  *metrics
-	logins   *logins        // for actions of the dashboard
-	pair     *tlsfiles.Pair // nil: no TLS
-	draining atomic.Bool    // a graceful end has begun
-	closers  []func()       // what Close calls, the last one first
-
-	mu      sync.Mutex
-	writers map[io.Writer]*logs.Writer // of logs, which must hold up nothing
+	pair     *keyfile.File[tls.Certificate] // nil: no TLS
+	draining atomic.Bool                    // a graceful end has begun
+	closers  []func()                       // what Close calls, the last one first
 }
 
 // New returns a Process. Close ends what it runs.
-func New(o Options) (*Process, error) {
-	o.Stdout, o.Stderr = logs.Locked(o.Stdout), logs.Locked(o.Stderr)
-	p := &Process{Options: o, KeyHash: dashboard.NewKeyHash(), writers: make(map[io.Writer]*logs.Writer), floor: make([]byte, heapFloor)}
+func New(o Options, k Kind) (*Process, error) {
+	p := &Process{
+		Options: o, Kind: k, KeyHash: dashboard.NewKeyHash(), floor: make([]byte, heapFloor),
+		Requests: logs.NewWriter(o.Stdout), Errors: logs.NewWriter(o.Stderr), // a log that is stuck must not hold up the end
+	}
 	p.onClose(p.closeLogs)
-	p.Logger = slog.New(slog.NewJSONHandler(p.Writer(o.Stderr), nil)) // a log that is stuck must not hold up the end
-	p.logins = newLogins()
-	p.onClose(p.logins.close)
+	p.Logger = slog.New(slog.NewJSONHandler(p.Errors, nil))
 	if err := p.begin(); err != nil {
 		p.Close()
 		return nil, err
@@ -99,64 +114,32 @@ func (p *Process) begin() (err error) {
 		return err
 	}
 	p.onClose(p.metrics.close)
-	events, err := logs.NewSampler(slog.NewJSONHandler(p.Writer(p.Stderr), nil))
-	if err != nil {
-		return err
-	}
-	p.onClose(events.Close)
-	p.Telemetry, err = telemetry.New(&telemetry.Options{MeterProvider: p.metrics.provider, Logger: slog.New(events)})
-	if err != nil {
+	events := slog.New(logs.NewSampler(slog.NewJSONHandler(p.Errors, nil)))
+	if p.Telemetry, err = telemetry.New(&telemetry.Options{MeterProvider: p.metrics.provider, Logger: events}); err != nil {
 		return err
 	}
 	p.onClose(func() { _ = p.Telemetry.Close() })
 	p.Listener = pipeline.Listeners(p.Telemetry, &p.Events)
 	p.Stores = stores.New(p.Telemetry, &p.Events, p.Logger)
 	p.onClose(p.Stores.Close)
+	observed := p.Telemetry.Hooks()
+	if enabled := observed.Enabled; p.Unobserved != nil {
+		observed.Enabled = func(ctx context.Context) bool { return !p.Unobserved(ctx) && enabled(ctx) }
+	}
 	p.Registry = registry.New(&registry.Options{
-		Listener: pipeline.Listeners(p.observed(), &p.Events, p.OfRegistry), ObserveLimiter: p.Telemetry.ObserveLimiter, DrainTimeout: drainTimeout,
+		Listener: pipeline.Listeners(observed, &p.Events, pipeline.Hooks{OnEvent: p.onEvent, Rare: true}), ObserveLimiter: p.Telemetry.ObserveLimiter, DrainTimeout: drainTimeout,
 	})
 	p.onClose(p.closeRegistry)
 	return nil
 }
 
-// observed returns the hooks of the telemetry for executions that are not Unobserved.
-func (p *Process) observed() pipeline.Hooks {
-	h := p.Telemetry.Hooks()
-	if p.Unobserved != nil {
-		enabled := h.Enabled
-		h.Enabled = func(ctx context.Context) bool { return !p.Unobserved(ctx) && enabled(ctx) }
+func (p *Process) onEvent(_ context.Context, e pipeline.Event) {
+	switch e.Name {
+	case registry.EventOverridden, registry.EventOverrideEnded, registry.EventReload:
+		if p.Changed != nil {
+			p.Changed()
+		}
 	}
-	return h
-}
-
-// Start puts the file at path in force, and watches it. Of o, it sets Hangup, Logger and Reporter.
-func (p *Process) Start(ctx context.Context, path string, o reload.Options) (err error) {
-	o.Hangup, o.Logger, o.Reporter = true, p.Logger, reporters{p.Telemetry, &p.Events}
-	if p.Watcher, err = reload.Start(ctx, p.Registry, path, &o); err == nil {
-		p.onClose(p.Watcher.Stop)
-	}
-	return err
-}
-
-// reporters are told of each attempt to load the file.
-type reporters []reload.Reporter
-
-func (all reporters) ConfigReloaded(at time.Time, err error) {
-	for _, r := range all {
-		r.ConfigReloaded(at, err)
-	}
-}
-
-// Writer returns the writer of an output.
-func (p *Process) Writer(to io.Writer) *logs.Writer {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	w := p.writers[to]
-	if w == nil {
-		w = logs.NewWriter(to)
-		p.writers[to] = w
-	}
-	return w
 }
 
 func (p *Process) onClose(f func()) { p.closers = append(p.closers, f) }
@@ -170,26 +153,19 @@ func (p *Process) Close() {
 }
 
 func (p *Process) closeRegistry() {
-	ctx, cancel := context.WithTimeout(context.Background(), CloseTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	if err := p.Registry.Close(ctx); err != nil {
 		p.Logger.Warn("the pipelines could not be closed in order", "error", err)
 	}
 }
 
-// closeLogs writes what is left of the logs. That of the program is the last: it says what is wrong with the others.
+// closeLogs writes what is left of the logs. That of the program is the last: it says what is wrong with the other.
 func (p *Process) closeLogs() {
-	ctx, cancel := context.WithTimeout(context.Background(), CloseTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for to, w := range p.writers {
-		if to == p.Stderr {
-			continue
-		}
-		if err := w.Close(ctx); err != nil {
-			p.Logger.Warn("the rest of the access log could not be written", "error", err)
-		}
+	if err := p.Requests.Close(ctx); err != nil {
+		p.Logger.Warn("the rest of the access log could not be written", "error", err)
 	}
-	_ = p.writers[p.Stderr].Close(ctx) // there is nowhere to tell it
+	_ = p.Errors.Close(ctx) // there is nowhere to tell it
 }

@@ -11,7 +11,7 @@ import (
 
 // A process with a small heap seldom collects garbage.
 func TestNew_HeapFloor(t *testing.T) {
-	p, err := New(Options{Name: "test", Section: "test", Stdout: io.Discard, Stderr: io.Discard})
+	p, err := New(Options{Stdout: io.Discard, Stderr: io.Discard}, Kind{Name: "test", Section: "test"})
 	require.NoError(t, err)
 	runtime.GC()
 	var m runtime.MemStats

@@ -157,7 +157,7 @@ func (o Options) alone(domains []rlsconfig.Domain) ([]byte, error) {
 	made := rlsconfig.RLS{Mode: o.mode(), Domains: []rlsconfig.Domain{{Domain: placeholder}}}
 	s := fileconfig.Store{Redis: o.Redis, Postgres: o.Postgres, Migrate: o.Postgres != ""}
 	if o.Redis != "" || o.Postgres != "" {
-		made.Stores = map[string]fileconfig.Store{storeName: s}
+		made.Common.Stores = map[string]fileconfig.Store{storeName: s}
 		made.Counters = rlsconfig.Counters{Store: storeName, Outage: store.FailOpen} // as Envoy does when the other server fails
 	}
 	text, err := dump(struct {

@@ -17,7 +17,7 @@ import (
 
 // A service that cannot answer does not say that the request is wrong.
 func TestServeJSON_Status(t *testing.T) {
-	p := weir.Must(pipeline.New("closed", new(services).newVersion(weir.Must(weirrls.NewRules()), weirrls.ServiceOptions{}, description{})))
+	p := weir.Must(pipeline.New("closed", &version{service: weir.Must(weirrls.NewService(weir.Must(weirrls.NewRules()), nil))}))
 	h := &handler{pipeline: p}
 	w := httptest.NewRecorder()
 	ask := func(body string) int {

@@ -1,13 +1,10 @@
 package rls
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"runtime"
 	"time"
@@ -42,29 +39,18 @@ const (
 // healthNames are the services that the health service knows. The second one is that of envoyproxy/ratelimit.
 var healthNames = []string{"", "ratelimit", ratelimitv3.RateLimitService_ServiceDesc.ServiceName}
 
-// servers are the listeners of clients. A listener that is nil is not there.
-type servers struct {
-	handler      *handler
-	grpc         *grpc.Server
-	grpcListener net.Listener
-	health       *health.Server
-	endStreams   context.CancelFunc // of the health service and reflection, which can last for as long as a connection
-	http         *http.Server
-	httpListener net.Listener
-}
-
 // open makes the servers and opens their listeners.
-func (r *run) open(s *servers, c rlsconfig.RLS) (err error) {
+func (r *run) open(c rlsconfig.RLS) (err error) {
 	secure, err := r.tlsConfig(c)
 	if err != nil {
 		return err
 	}
-	s.health = health.NewServer()
+	r.health = health.NewServer()
 	for _, name := range healthNames {
-		s.health.SetServingStatus(name, grpc_health_v1.HealthCheckResponse_SERVING)
+		r.health.SetServingStatus(name, grpc_health_v1.HealthCheckResponse_SERVING)
 	}
 	streams, endStreams := context.WithCancel(context.Background())
-	s.endStreams = endStreams
+	r.endStreams = endStreams
 	options := []grpc.ServerOption{
 		grpc.StreamInterceptor(endingWith(streams)),
 		grpc.NumStreamWorkers(uint32(2 * runtime.GOMAXPROCS(0))), // whose stacks have grown already
@@ -81,25 +67,23 @@ func (r *run) open(s *servers, c rlsconfig.RLS) (err error) {
 	if secure != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(secure)))
 	}
-	s.grpc = grpc.NewServer(options...)
-	ratelimitv3.RegisterRateLimitServiceServer(s.grpc, s.handler)
-	grpc_health_v1.RegisterHealthServer(s.grpc, s.health)
+	r.grpc = grpc.NewServer(options...)
+	ratelimitv3.RegisterRateLimitServiceServer(r.grpc, r.handler)
+	grpc_health_v1.RegisterHealthServer(r.grpc, r.health)
 	if c.Reflection {
-		reflection.Register(s.grpc)
+		reflection.Register(r.grpc)
 	}
-	s.grpcListener, err = r.Listen("listen", r.options.Listen, cmp.Or(r.options.Listen, c.Listen))
+	r.grpcListener, err = r.Listen("listen", r.Options.Listen, c.Listen)
 	if err != nil || c.HTTP == "" {
 		return err
 	}
-	if s.httpListener, err = r.Listen("http", "", c.HTTP); err != nil {
+	if r.httpListener, err = r.Listen("http", "", c.HTTP); err != nil {
 		return err
 	}
 	if secure != nil {
-		over := secure.Clone()
-		over.NextProtos = []string{"h2", "http/1.1"}
-		s.httpListener = tls.NewListener(s.httpListener, over)
+		r.httpListener = tls.NewListener(r.httpListener, secure)
 	}
-	s.http = r.newHTTP(s.handler, s.health)
+	r.http = r.newHTTP(r.handler, r.health)
 	return nil
 }
 
@@ -129,13 +113,9 @@ func (r *run) tlsConfig(c rlsconfig.RLS) (*tls.Config, error) {
 	if c.TLS == nil {
 		return nil, nil
 	}
-	pair, err := r.Certificate(c.TLS.TLS)
-	if err != nil {
-		return nil, err
-	}
-	t := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: pair.GetCertificate}
-	if c.TLS.ClientCA == "" {
-		return t, nil
+	t, err := r.TLS(&c.TLS.TLS)
+	if err != nil || c.TLS.ClientCA == "" {
+		return t, err
 	}
 	content, err := os.ReadFile(c.TLS.ClientCA)
 	if err != nil {
@@ -146,20 +126,4 @@ func (r *run) tlsConfig(c rlsconfig.RLS) (*tls.Config, error) {
 		return nil, fmt.Errorf("rls.tls.client_ca: %s has no certificate in PEM form", c.TLS.ClientCA)
 	}
 	return t, nil
-}
-
-// close ends what is open, at once.
-func (s *servers) close() {
-	if s.grpc != nil {
-		s.endStreams()
-		s.grpc.Stop()
-	}
-	if s.http != nil {
-		_ = s.http.Close()
-	}
-	for _, l := range []net.Listener{s.grpcListener, s.httpListener} {
-		if l != nil {
-			_ = l.Close() // a server that did not begin has not closed it
-		}
-	}
 }

@@ -2,6 +2,7 @@ package rls
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"runtime/debug"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/transport/weirrls"
 )
 
 // A handler answers requests: each runs through a pipeline whose strategy is a [version], so that a request keeps the
@@ -21,6 +23,9 @@ type handler struct {
 	logger   *slog.Logger
 	running  atomic.Int64
 }
+
+// callKey is the key of the [*version] of a request in its context.
+type callKey struct{}
 
 // ShouldRateLimit implements [ratelimitv3.RateLimitServiceServer]. A panic becomes an error of one request.
 func (h *handler) ShouldRateLimit(ctx context.Context, r *ratelimitv3.RateLimitRequest) (answer *ratelimitv3.RateLimitResponse, err error) {
@@ -35,29 +40,43 @@ func (h *handler) ShouldRateLimit(ctx context.Context, r *ratelimitv3.RateLimitR
 			answer, err = nil, status.Error(codes.Internal, "the request panicked")
 		}
 	}()
-	c := &call{Context: ctx}
-	err = h.pipeline.Execute(c, func(context.Context) (err error) {
-		answer, err = c.version.service().ShouldRateLimit(ctx, r)
+	var v *version
+	err = h.pipeline.Execute(context.WithValue(ctx, callKey{}, &v), func(context.Context) (err error) {
+		answer, err = v.service.ShouldRateLimit(ctx, r)
 		return err
 	})
-	if err != nil && c.version == nil { // the registry is closed
+	if err != nil && v == nil { // the registry is closed
 		err = status.Error(codes.Unavailable, err.Error())
 	}
 	return answer, err
 }
 
-// A call is the context of a request. It gets the version of the rules for the request.
-type call struct {
-	context.Context
-	version *version
+// A version is the strategy with the service of one version of the file.
+type version struct {
+	service     *weirrls.Service
+	description description
 }
 
-type callKey struct{}
+// A description is what is told of a version.
+type description struct {
+	Domains int `json:"domains"`
+	Rules   int `json:"rules"`
+}
 
-// Value returns c for the [version].
-func (c *call) Value(key any) any {
-	if key == (callKey{}) {
-		return c
+var errNoCall = errors.New("rls: the pipeline is for the requests of the service")
+
+// Execute gives the version to the request.
+func (v *version) Execute(ctx context.Context, next pipeline.Next) (any, error) {
+	of, ok := ctx.Value(callKey{}).(**version)
+	if !ok {
+		return nil, errNoCall
 	}
-	return c.Context.Value(key)
+	*of = v
+	return next.Run(ctx)
 }
+
+// Describe returns how many rules there are, as a [pipeline.Description] has the options of a strategy.
+func (v *version) Describe() (options, state any) { return v.description, nil }
+
+// Name returns the name of the strategy.
+func (v *version) Name() string { return "rules" }

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/transport/weirrls"
-
-	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 )
 
 // The defaults of a rate limit service.
@@ -14,7 +12,6 @@ const (
 	DefaultListen                = "127.0.0.1:8081"
 	DefaultMaxConnectionAge      = 24 * time.Hour
 	DefaultMaxConnectionAgeGrace = time.Hour
-	DefaultShutdownTimeout       = 10 * time.Second
 	DefaultMaxKeys               = weirrls.DefaultMaxKeys
 )
 
@@ -22,10 +19,9 @@ const (
 // MaxConnectionAge that is off is 0.
 func (r RLS) WithDefaults() RLS {
 	r.Listen = cmp.Or(r.Listen, DefaultListen)
-	r.Admin = fileconfig.Loopback(cmp.Or(r.Admin, fileconfig.DefaultAdmin))
+	r.Common = r.Common.WithDefaults()
 	r.MaxConnectionAge = max(cmp.Or(r.MaxConnectionAge, DefaultMaxConnectionAge), 0)
 	r.MaxConnectionAgeGrace = cmp.Or(r.MaxConnectionAgeGrace, DefaultMaxConnectionAgeGrace)
-	r.ShutdownTimeout = cmp.Or(r.ShutdownTimeout, DefaultShutdownTimeout)
 	r.Counters.MaxKeys = cmp.Or(r.Counters.MaxKeys, DefaultMaxKeys)
 	r.Mode = cmp.Or(r.Mode, Exact)
 	return r

@@ -2,7 +2,6 @@ package rlsconfig
 
 import (
 	"context"
-	"errors"
 
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/store"
@@ -18,8 +17,6 @@ type Runtime struct {
 	// Pipelines returns the functions that build the pipelines of r, which has its defaults: [PipelineName].
 	Pipelines func(r RLS) map[string]func(b *reload.SectionBuilder) error
 }
-
-var errNoRuntime = errors.New("weir rls: the file can only be checked here")
 
 // Register registers the part of files that is for weir rls with k.
 func Register(k *reload.Kinds, r Runtime) {
@@ -38,7 +35,7 @@ func Register(k *reload.Kinds, r Runtime) {
 func (r Runtime) pipelines(c RLS) map[string]func(b *reload.SectionBuilder) error {
 	if r.Pipelines == nil {
 		return map[string]func(b *reload.SectionBuilder) error{
-			PipelineName: func(*reload.SectionBuilder) error { return errNoRuntime },
+			PipelineName: func(*reload.SectionBuilder) error { return fileconfig.ErrNoRuntime },
 		}
 	}
 	return r.Pipelines(c.WithDefaults())
@@ -46,13 +43,6 @@ func (r Runtime) pipelines(c RLS) map[string]func(b *reload.SectionBuilder) erro
 
 // names gives the stores of c and the key their names.
 func (r Runtime) names(n *reload.Names, c RLS) {
-	for name, s := range c.Stores {
-		n.Store(name, s, func() (*store.Store, error) {
-			if r.Store == nil {
-				return nil, errNoRuntime
-			}
-			return r.Store(name, s)
-		})
-	}
+	c.Common.Names(n, r.Store)
 	n.Key(KeyName, nil, func() (func(context.Context) string, error) { return keyOf, nil })
 }

@@ -33,28 +33,23 @@ const KeyName = "descriptor"
 // An RLS is the part of a file that is for weir rls. Fields that a file leaves out are zero: [RLS.WithDefaults] returns what
 // applies.
 type RLS struct {
-	Listen                string                      `yaml:"listen,omitempty" reload:"fixed,default=127.0.0.1:8081" doc:"The address for gRPC, to which Envoy connects: host:port, or unix: and the path of a socket; 127.0.0.1:8081 unless set. The protocol has no authentication: if Envoy runs on another machine, use tls with client_ca, or a private network."`
-	HTTP                  string                      `yaml:"http,omitempty" reload:"fixed" doc:"The address for HTTP, with POST /json for clients that cannot use gRPC, and GET /healthcheck: host:port, or unix: and the path of a socket; no HTTP unless set."`
-	Admin                 string                      `yaml:"admin,omitempty" reload:"fixed,default=127.0.0.1:9900" doc:"The address of the dashboard, /metrics, /live and /ready, or off. Without a host, as in :9900, it is on the loopback interface only; for all interfaces write 0.0.0.0:9900. 127.0.0.1:9900 unless set."`
-	TLS                   *TLS                        `yaml:"tls,omitempty" reload:"fixed" doc:"The certificate of the listeners; without one, clients connect without TLS."`
-	Reflection            bool                        `yaml:"reflection,omitempty" reload:"fixed" doc:"Serve gRPC reflection, for tools such as grpcurl."`
-	MaxConnectionAge      time.Duration               `yaml:"max_connection_age,omitempty" reload:"off,fixed,default=24h" doc:"How long a gRPC connection lasts, plus or minus a tenth, so that clients spread over new instances; 24h unless set."`
-	MaxConnectionAgeGrace time.Duration               `yaml:"max_connection_age_grace,omitempty" reload:"fixed,default=1h" doc:"How long the requests of a connection have to end after max_connection_age; 1h unless set."`
-	ShutdownDelay         time.Duration               `yaml:"shutdown_delay,omitempty" doc:"How long the service still answers after the signal to stop, while /ready and the health service report that it is not ready, so that load balancers stop using it; 0s unless set."`
-	ShutdownTimeout       time.Duration               `yaml:"shutdown_timeout,omitempty" reload:"default=10s" doc:"How long running requests have to end after shutdown_delay; 10s unless set."`
-	Dashboard             fileconfig.Dashboard        `yaml:"dashboard,omitempty" doc:"The dashboard on the admin listener."`
-	Pprof                 bool                        `yaml:"pprof,omitempty" reload:"fixed" doc:"Serve /debug/pprof/ on the admin listener."`
-	Ready                 fileconfig.Ready            `yaml:"ready,omitempty" doc:"What /ready on the admin listener answers."`
-	Stores                map[string]fileconfig.Store `yaml:"stores,omitempty" reload:"fixed" doc:"The stores, under the names that limiters of the file and counters use for them."`
-	Counters              Counters                    `yaml:"counters,omitempty" reload:"fixed" doc:"Where requests are counted for each rate_limit with requests_per_unit, and for limits that requests bring with them."`
-	Mode                  Mode                        `yaml:"mode,omitempty" doc:"How requests are counted for each rate_limit with requests_per_unit and without a mode, and for limits that requests bring with them: exact (a rejected request costs nothing) or envoy (as envoyproxy/ratelimit counts); exact unless set."`
-	Headers               bool                        `yaml:"headers,omitempty" doc:"Add ratelimit-limit, ratelimit-remaining and ratelimit-reset to every response of Envoy, with the numbers of the tightest limit."`
-	NoRetryAfter          bool                        `yaml:"no_retry_after,omitempty" doc:"Leave out the header retry-after, which rejections have unless set; envoyproxy/ratelimit adds none."`
-	Body                  Body                        `yaml:"body,omitempty" doc:"The body of Envoy's response to a rejected request; none unless set."`
-	DynamicMetadata       bool                        `yaml:"dynamic_metadata,omitempty" doc:"Return the domain, the descriptors and the metadata of the limits that did not reject, for Envoy's other filters."`
-	ShadowMode            bool                        `yaml:"shadow_mode,omitempty" doc:"Make all limits decide and report, but never reject."`
-	QuotaMode             bool                        `yaml:"quota_mode,omitempty" doc:"Reject a request only if all its limits reject."`
-	Domains               []Domain                    `yaml:"domains,omitempty" doc:"The domains that requests name, with their rules. A request with another domain passes."`
+	fileconfig.Common `yaml:",inline"`
+
+	Listen                string        `yaml:"listen,omitempty" reload:"fixed,default=127.0.0.1:8081" doc:"The address for gRPC, to which Envoy connects: host:port, or unix: and the path of a socket; 127.0.0.1:8081 unless set. The protocol has no authentication: if Envoy runs on another machine, use tls with client_ca, or a private network."`
+	HTTP                  string        `yaml:"http,omitempty" reload:"fixed" doc:"The address for HTTP, with POST /json for clients that cannot use gRPC, and GET /healthcheck: host:port, or unix: and the path of a socket; no HTTP unless set."`
+	TLS                   *TLS          `yaml:"tls,omitempty" reload:"fixed" doc:"The certificate of the listeners; without one, clients connect without TLS."`
+	Reflection            bool          `yaml:"reflection,omitempty" reload:"fixed" doc:"Serve gRPC reflection, for tools such as grpcurl."`
+	MaxConnectionAge      time.Duration `yaml:"max_connection_age,omitempty" reload:"off,fixed,default=24h" doc:"How long a gRPC connection lasts, plus or minus a tenth, so that clients spread over new instances; 24h unless set."`
+	MaxConnectionAgeGrace time.Duration `yaml:"max_connection_age_grace,omitempty" reload:"fixed,default=1h" doc:"How long the requests of a connection have to end after max_connection_age; 1h unless set."`
+	Counters              Counters      `yaml:"counters,omitempty" reload:"fixed" doc:"Where requests are counted for each rate_limit with requests_per_unit, and for limits that requests bring with them."`
+	Mode                  Mode          `yaml:"mode,omitempty" doc:"How requests are counted for each rate_limit with requests_per_unit and without a mode, and for limits that requests bring with them: exact (a rejected request costs nothing) or envoy (as envoyproxy/ratelimit counts); exact unless set."`
+	Headers               bool          `yaml:"headers,omitempty" doc:"Add ratelimit-limit, ratelimit-remaining and ratelimit-reset to every response of Envoy, with the numbers of the tightest limit."`
+	NoRetryAfter          bool          `yaml:"no_retry_after,omitempty" doc:"Leave out the header retry-after, which rejections have unless set; envoyproxy/ratelimit adds none."`
+	Body                  Body          `yaml:"body,omitempty" doc:"The body of Envoy's response to a rejected request; none unless set."`
+	DynamicMetadata       bool          `yaml:"dynamic_metadata,omitempty" doc:"Return the domain, the descriptors and the metadata of the limits that did not reject, for Envoy's other filters."`
+	ShadowMode            bool          `yaml:"shadow_mode,omitempty" doc:"Make all limits decide and report, but never reject."`
+	QuotaMode             bool          `yaml:"quota_mode,omitempty" doc:"Reject a request only if all its limits reject."`
+	Domains               []Domain      `yaml:"domains,omitempty" doc:"The domains that requests name, with their rules. A request with another domain passes."`
 }
 
 // TLS is the certificate of the listeners, and which clients they accept. The files of the certificate are read again when

@@ -121,7 +121,7 @@ func TestNewRules_NoRequests(t *testing.T) {
 	kinds := reload.NewKinds()
 	rlsconfig.Register(kinds, rlsconfig.Runtime{Pipelines: func(c rlsconfig.RLS) map[string]func(*reload.SectionBuilder) error {
 		return map[string]func(*reload.SectionBuilder) error{rlsconfig.PipelineName: func(b *reload.SectionBuilder) (err error) {
-			made, err = c.NewRules(b, nil, func(string) rate.Limits { return rate.Limits{} })
+			made, err = c.NewRules(b, nil, func(_ string, l rate.Limits) rate.Limits { return l })
 			return err
 		}}
 	}})

@@ -21,11 +21,8 @@ func (r RLS) Validate() error {
 	if r.HTTP != "" {
 		fileconfig.CheckListen(&p, "HTTP", r.HTTP)
 	}
-	fileconfig.CheckAdmin(&p, "Admin", r.Admin)
 	full := r.WithDefaults()
-	if fileconfig.SameListener(full.Admin, full.Listen) {
-		p.Add("Admin", r.Admin, "must not be the address of {Listen}")
-	}
+	r.Common.Check(&p, full.Listen)
 	if r.HTTP != "" && fileconfig.SameListener(full.HTTP, full.Listen) {
 		p.Add("HTTP", r.HTTP, "must not be the address of {Listen}")
 	}
@@ -36,8 +33,6 @@ func (r RLS) Validate() error {
 	if r.MaxConnectionAge < -1 {
 		p.Add("MaxConnectionAge", r.MaxConnectionAge, "must be more than 0, or off")
 	}
-	p.NotNegative("ShutdownDelay", r.ShutdownDelay)
-	p.NotNegative("ShutdownTimeout", r.ShutdownTimeout)
 	seen := make(map[string]bool)
 	for i, d := range r.Domains {
 		if seen[d.Domain] {

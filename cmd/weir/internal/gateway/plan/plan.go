@@ -1,26 +1,29 @@
 // Package plan says which way a request would go through the gateway that a file describes, without a gateway that runs:
 // which route it matches, which policies it passes with which keys, and where it is sent.
-//
-//   - plan.go: Planner and Plan.
-//   - request.go: the text of a request, for the command line.
-//   - write.go: a plan in words.
 package plan
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 
-	"github.com/weir-go/weir/cmd/weir/internal/gateway/proxy"
-	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/transport/weirhttp"
+
+	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
+	"github.com/weir-go/weir/cmd/weir/internal/gateway/proxy"
+	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
 )
 
 // ErrNoGateway is the error of a file without the gateway's part.
 var ErrNoGateway = errors.New("the file has no gateway")
 
-// A Planner makes plans. It is safe for concurrent use.
+// A Planner tells the way of requests. It is safe for concurrent use.
 type Planner struct {
 	file    *reload.File
 	gateway gatewayconfig.Gateway
@@ -49,91 +52,135 @@ func New(f *reload.File) (*Planner, error) {
 	return &Planner{file: f, gateway: g, table: table, address: address}, err
 }
 
-// A Plan is the way of a request.
-type Plan struct {
-	Client string // the address of the client, as the trusted proxies tell it
-	proxy.Match
-	Policies []Policy
-	// Strategies are those of the route's pipeline, with the pipelines in it.
-	Strategies []Strategy
-}
-
-// A Strategy is a strategy that a request passes.
-type Strategy struct {
-	reload.StrategyInfo
-	Keys []Key // of its limiter
-}
-
-// A Policy is a policy that a request passes.
-type Policy struct {
-	Name   string
-	Global bool // of all routes
-	gatewayconfig.Policy
-	Keys []Key // of its limiter or, if that is a chain, of those in it
-}
-
-// A Key is the key of a request for a partitioned limiter.
-type Key struct {
-	Limiter string
-	Name    string // of the key in the file
-	Value   string
-	Empty   []string // the keys that Value is made of and that are empty
-	Err     error    // why Value is not known
-}
-
-// Plan returns the way of r, which is not sent.
-func (p *Planner) Plan(r *http.Request) *Plan {
-	made := &Plan{Client: p.address(r), Match: p.table.Match(r)}
-	if made.Route < 0 {
-		return made
+// Write writes the way of r, in words. r is not sent.
+func (p *Planner) Write(w io.Writer, r *http.Request) error {
+	var b bytes.Buffer
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line("%s %s%s from %s", r.Method, r.Host, r.URL.RequestURI(), p.address(r))
+	d := p.table.Decide(r)
+	if d.Route() < 0 {
+		line("  is answered by the gateway with %d %s: %v", d.Status, http.StatusText(d.Status), d.Reason)
+		_, err := w.Write(b.Bytes())
+		return err
 	}
-	route := p.gateway.Routes[made.Route]
-	for i, name := range p.gateway.PoliciesOf(route) {
+	route := p.gateway.Routes[d.Route()]
+	line("  matches routes[%d], %s%s", d.Route(), route.Match, wildcards(d.Request, route.Pattern().Wildcards()))
+	policies := p.gateway.PoliciesOf(route)
+	if len(policies) == 0 {
+		line("  passes no policy")
+	}
+	for i, name := range policies {
 		policy := p.gateway.Policies[name]
-		made.Policies = append(made.Policies, Policy{
-			Name: name, Global: !route.Exempt && i < len(p.gateway.Global), Policy: policy, Keys: p.keysOf(policy.Limiter, made.Request),
+		line("  %d. policy %s%s", i+1, name, when(!route.Exempt && i < len(p.gateway.Global), ", of all routes"))
+		for _, words := range policy.Words(p.file) {
+			line("     %s", words)
+		}
+		fileconfig.Members(p.file, policy.Limiter, func(l reload.LimiterInfo) {
+			if l.Partitioned {
+				line("     %s", p.keyWords(l.Key, d.Request))
+			}
 		})
 	}
-	for _, s := range gatewayconfig.Strategies(p.file, route.Pipeline) {
-		made.Strategies = append(made.Strategies, Strategy{s, p.keys(s.Limiter, made.Request, nil)})
-	}
-	return made
-}
-
-func (p *Planner) keysOf(limiter string, r *http.Request) []Key {
-	info, _ := p.file.Limiter(limiter)
-	return p.keys(info, r, nil)
-}
-
-// keys returns the keys of a request for a limiter. inside are the names of the chains around it.
-func (p *Planner) keys(info reload.LimiterInfo, r *http.Request, inside []string) (all []Key) {
-	if slices.Contains(inside, info.Name) { // Parse refuses it
-		return nil
-	}
-	if info.Partitioned {
-		k := Key{Limiter: info.Name, Name: info.Key}
-		key, err := p.gateway.NewKey(info.Key)
-		if k.Err = err; err == nil {
-			k.Value = key(r)
-			k.Empty = p.empty(p.gateway.Keys[info.Key].Composite, r)
-		}
-		all = append(all, k)
-	}
-	for _, name := range info.Members {
-		m, _ := p.file.Limiter(name)
-		all = append(all, p.keys(m, r, append(slices.Clone(inside), info.Name))...)
-	}
-	return all
-}
-
-// empty returns the names of the keys that are empty for a request.
-func (p *Planner) empty(keys []string, r *http.Request) (names []string) {
-	for _, name := range keys {
-		if parts := p.gateway.Keys[name].Composite; parts != nil {
-			names = append(names, p.empty(parts, r)...)
-		} else if key, err := p.gateway.NewKey(name); err == nil && key(r) == "" {
-			names = append(names, name)
+	if route.Pipeline != "" {
+		line("  then runs through the pipeline")
+		if err := p.writePipeline(line, route.Pipeline, d.Request); err != nil {
+			return err
 		}
 	}
-	return names
+	upstream := p.gateway.Upstreams[route.Upstream]
+	to, u := upstream.Addresses[0], d.URL()
+	sent, host := *u, to.Host
+	sent.Scheme, sent.Host = to.Scheme, to.Host
+	sent.Path, sent.RawPath = to.Path+u.Path, to.EscapedPath()+u.EscapedPath()
+	if upstream.KeepHost {
+		host = r.Host
+	}
+	line("  goes to %s as %s %s, with the Host %s%s", route.Upstream, r.Method, sent.String(), host, others(len(upstream.Addresses)-1))
+	if words := upstream.HealthWords(); words != "" {
+		line("  %s", words)
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// writePipeline says what the strategies of a pipeline are, which keys their limiters have, and which of them do not send the request
+// again.
+func (p *Planner) writePipeline(line func(format string, args ...any), pipeline string, r *http.Request) error {
+	var words bytes.Buffer
+	if err := p.file.Explain(&words, pipeline); err != nil {
+		return err
+	}
+	for text := range strings.Lines(words.String()) {
+		line("    %s", strings.TrimSuffix(text, "\n"))
+	}
+	strategies := gatewayconfig.Strategies(p.file, pipeline)
+	for _, s := range strategies {
+		each := func(l reload.LimiterInfo) {
+			if l.Partitioned {
+				line("    of %s, %s", l.Name, p.keyWords(l.Key, r))
+			}
+		}
+		if each(s.Limiter); !s.Limiter.Partitioned {
+			for _, name := range s.Limiter.Members {
+				fileconfig.Members(p.file, name, each)
+			}
+		}
+	}
+	has := func(kind string) bool {
+		return slices.ContainsFunc(strategies, func(s reload.StrategyInfo) bool { return s.Kind == kind })
+	}
+	switch {
+	case (has("retry") || has("hedging")) && !proxy.Repeatable(r):
+		line("  is sent once: a %s without an Idempotency-Key is not repeated", r.Method)
+	case has("hedging") && !gatewayconfig.Safe(r.Method):
+		line("  is not hedged: a %s is never sent twice at once", r.Method)
+	}
+	return nil
+}
+
+// keyWords says which limiter of a partitioned limiter decides.
+func (p *Planner) keyWords(name string, r *http.Request) string {
+	key, err := p.gateway.NewKey(name)
+	if err != nil {
+		return fmt.Sprintf("the key %s is not known here: %v", name, err)
+	}
+	value := key(r)
+	if value == "" {
+		return fmt.Sprintf("the key %s is empty: all requests without it share a limiter", name)
+	}
+	var empty []string
+	for _, part := range p.gateway.Keys[name].Composite {
+		if key, err := p.gateway.NewKey(part); err == nil && key(r) == "" {
+			empty = append(empty, part)
+		}
+	}
+	return fmt.Sprintf("the key %s is %q", name, value) + when(empty != nil, ", in which "+strings.Join(empty, " and ")+" is empty")
+}
+
+// wildcards says what stands in the path for the wildcards of the route.
+func wildcards(r *http.Request, names []string) string {
+	words := make([]string, len(names))
+	for i, name := range names {
+		words[i] = name + " is " + strconv.Quote(r.PathValue(name))
+	}
+	return when(names != nil, ": "+strings.Join(words, ", "))
+}
+
+// others says how many other addresses there are.
+func others(n int) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return ", or to its other address"
+	default:
+		return fmt.Sprintf(", or to one of its %d other addresses", n)
+	}
+}
+
+func when(condition bool, text string) string {
+	if !condition {
+		return ""
+	}
+	return text
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"os"
 	"time"
@@ -27,6 +28,7 @@ var ErrShutdown = errors.New("the gateway shuts down")
 func (t *route) failed(w http.ResponseWriter, r *http.Request, err error) {
 	ctx := r.Context()
 	x := requestOf(ctx)
+	maps.Copy(w.Header(), x.answered)
 	if cause := context.Cause(ctx); cause != nil {
 		if _, ok := errors.AsType[*weirhttp.TimeoutError](cause); ok {
 			x.fault = cause

@@ -1,13 +1,15 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/dashboard"
 	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
@@ -18,17 +20,9 @@ type Policy struct {
 	FailOpen bool
 	// Key finds the key of a request. It is nil if the limiter is not partitioned.
 	Key weirhttp.Key
-	// Peek asks the limiter without taking anything. The context has the request, for key functions.
+	// Peek asks the limiter without taking anything. The context has the request, for key functions. The error is
+	// [errors.ErrUnsupported] if the limiter cannot be asked.
 	Peek func(ctx context.Context) (limiter.Lease, error)
-}
-
-// A Checked is what a policy would decide about a request now.
-type Checked struct {
-	Policy
-	Name  string
-	Key   string
-	Lease limiter.Lease
-	Err   error
 }
 
 // A Limiter is what Check needs to know of a limiter in the pipeline of a route.
@@ -37,75 +31,100 @@ type Limiter struct {
 	Key  weirhttp.Key // nil if the limiter is not partitioned
 }
 
-// Check returns the pattern of the route that the request would take, and what its policies would decide about it now.
-// Then it calls behind with the route and with a context in which strategies and key functions find the request as the
-// gateway would send it. Nothing is taken and nothing is sent. route is "" if no route matches.
-func (h *Handler) Check(r *http.Request, behind func(ctx context.Context, route Route)) (route string, all []Checked, err error) {
-	x := &request{Context: r.Context(), looking: true}
+// Check answers which limits and circuits a request would meet and what each would decide now, in the order in which the request meets
+// them: the policies of its route, the pipeline of the route, the addresses of the upstream. Nothing is taken and nothing is sent.
+func (h *Handler) Check(r *http.Request) (results []dashboard.CheckResult, err error) {
+	x := &request{Context: r.Context()}
 	err = h.pipeline.Execute(x, func(context.Context) error {
-		x.table.serve(nowhere{}, r.WithContext(x), x)
-		if x.route == nil {
-			return x.fault
+		if x.table.decide(&x.Decision, r.WithContext(x)); x.route == nil {
+			return fmt.Errorf("%s %s: %w", r.Method, r.URL.Path, x.Reason)
 		}
-		route = x.route.Match
-		inRequest(nowhere{}, x.routed, func(ctx context.Context) {
+		inRequest(x.Request, func(ctx context.Context) {
 			for _, name := range x.route.Policies {
-				p := x.table.policies[name]
-				checked := Checked{Policy: p, Name: name}
-				if p.Key != nil {
-					checked.Key = p.Key(x.routed)
-				}
-				checked.Lease, checked.Err = p.Peek(ctx)
-				all = append(all, checked)
+				results = append(results, x.table.policies[name].check(ctx, name, x.Request))
 			}
 		})
-		return x.route.behind(x.routed, behind)
+		out := x.route.outgoing(x.Request)
+		inRequest(out, func(ctx context.Context) {
+			results = append(results, x.route.checkPipeline(ctx, out)...)
+			results = append(results, x.route.checkUpstream(ctx)...)
+		})
+		return nil
 	})
-	return route, all, err
+	return results, err
 }
 
-// behind calls f with the route and the context that the strategies of its pipeline would get for a request.
-func (t *route) behind(r *http.Request, f func(ctx context.Context, route Route)) error {
-	called := false
-	found := finding(func(ctx context.Context) {
-		called = true
-		f(ctx, t.Route)
-	})
-	transport, err := weirhttp.NewTransport(weir.Must(pipeline.New("check", found)), &weirhttp.TransportOptions{Base: t.Upstream})
-	if err != nil {
-		return err
+// check returns what the policy would decide.
+func (p Policy) check(ctx context.Context, name string, r *http.Request) dashboard.CheckResult {
+	result := dashboard.CheckResult{Policy: name, Limiter: p.Limiter, Matched: true}
+	if p.Key != nil {
+		result.Key = p.Key(r)
 	}
-	p := t.proxy // a copy, so that the request is made as for the upstream
-	p.Transport = transport
-	p.ErrorHandler = func(_ http.ResponseWriter, _ *http.Request, got error) { err = got }
-	p.ServeHTTP(nowhere{}, r)
-	if called {
+	lease, err := p.Peek(ctx)
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		result.Matched, result.Unasked, result.Reason = false, true, "it cannot be asked without taking a permit"
+	case err != nil:
+		result.Warning = err.Error()
+	case lease.Acquired():
+		result.Granted = true
+	default:
+		result.Reason = cmp.Or(lease.Reason(), limiter.ReasonNoPermit)
+		result.RetryAfter, _ = lease.RetryAfter()
+	}
+	switch undecided := err != nil || result.Reason == limiter.ReasonUnavailable || result.Reason == limiter.ReasonClosed; {
+	case p.Shadow && !result.Granted:
+		result.Matched, result.Unasked, result.Granted = true, false, true
+		result.Warning = "the policy is in shadow mode: it only reports, and lets the request through"
+	case p.FailOpen && undecided && !result.Unasked:
+		result.Granted, result.RetryAfter = true, 0
+		result.Warning = "the limiter cannot decide, and the policy has fail_open: it lets the request through"
+	}
+	if left, known := lease.Remaining(); known {
+		result.Remaining = &left
+	}
+	return result
+}
+
+// checkPipeline returns what the pipeline of the route would decide about the first attempt at a request, which is as it would be sent.
+func (t *route) checkPipeline(ctx context.Context, r *http.Request) []dashboard.CheckResult {
+	if t.Pipeline == nil {
 		return nil
 	}
-	return err
+	results := dashboard.CheckPipeline(ctx, t.Pipeline)
+	for i := range results {
+		c := &results[i]
+		if l, ok := t.Limiters[c.Limiter]; ok {
+			c.Limiter = l.Name
+			if l.Key != nil {
+				c.Key = l.Key(r)
+			}
+		}
+		c.Policy = "pipeline " + c.Policy
+	}
+	return results
 }
 
-// errFound ends a request that is only looked up before it is sent.
-var errFound = errors.New("gateway: the request is only looked up")
-
-// finding is a strategy that gets the context of an execution and sends nothing.
-type finding func(ctx context.Context)
-
-// Execute implements [pipeline.Strategy].
-func (f finding) Execute(ctx context.Context, _ pipeline.Next) (any, error) {
-	f(ctx)
-	return nil, errFound
+// checkUpstream returns what the circuits of the addresses would do. None of them rejects.
+func (t *route) checkUpstream(ctx context.Context) (results []dashboard.CheckResult) {
+	for address, p := range t.Upstream.Circuits() {
+		if p == nil {
+			continue
+		}
+		for _, c := range dashboard.CheckPipeline(ctx, p) {
+			c.Limiter, c.Policy = "circuit of "+address, "upstream "+t.Upstream.Name()
+			if c.Matched && !c.Granted {
+				c.Granted, c.RetryAfter = true, 0
+				c.Warning = "the address is asked only if no other one can be"
+			}
+			results = append(results, c)
+		}
+	}
+	return results
 }
 
 // inRequest calls f with a context in which key functions find the request.
-func inRequest(w http.ResponseWriter, r *http.Request, f func(ctx context.Context)) {
+func inRequest(r *http.Request, f func(ctx context.Context)) {
 	wrap := weir.Must(weir.Must(weirhttp.NewLimits(nil)).WrapInline(weirhttp.Policy{Limiter: limiter.NewUnlimited()}))
-	wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { f(r.Context()) })).ServeHTTP(w, r)
+	wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { f(r.Context()) })).ServeHTTP(new(Decision), r)
 }
-
-// nowhere is the ResponseWriter of a request that is only looked up.
-type nowhere struct{}
-
-func (nowhere) Header() http.Header         { return http.Header{} }
-func (nowhere) Write(p []byte) (int, error) { return len(p), nil }
-func (nowhere) WriteHeader(int)             {}

@@ -53,7 +53,7 @@ func (t *trust) trusts(r *http.Request) bool {
 // such a field.
 func (t *trust) forward(p *httputil.ProxyRequest, x *request, prefix string) {
 	in, out := p.In.Header, p.Out.Header
-	if x.trust {
+	if x.trusted {
 		for _, name := range []string{"Forwarded", xForwardedFor, xForwardedHost, xForwardedProto} {
 			if lines := in[name]; lines != nil {
 				out[name] = lines
@@ -61,7 +61,7 @@ func (t *trust) forward(p *httputil.ProxyRequest, x *request, prefix string) {
 		}
 	}
 	for name := range out {
-		if claims, spelling := t.claims(name); claims && (!x.trust || spelling) {
+		if claims, spelling := t.claims(name); claims && (!x.trusted || spelling) {
 			delete(out, name)
 		}
 	}
@@ -110,7 +110,7 @@ func version(r *http.Request) int {
 // about the client, either: some servers add it to the header. The trailer is shared with the request of the client, and
 // complete at the end of the body.
 func (t *trust) trailers(p *httputil.ProxyRequest, x *request) io.ReadCloser {
-	if x.trust || p.Out.Trailer == nil || p.Out.Body == nil {
+	if x.trusted || p.Out.Trailer == nil || p.Out.Body == nil {
 		return p.Out.Body
 	}
 	b := &trailerBody{p.Out.Body, t, p.Out.Trailer}

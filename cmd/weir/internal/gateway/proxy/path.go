@@ -74,28 +74,12 @@ func ambiguous(u *url.URL) bool {
 	return false
 }
 
-// forMatching returns the request for the mux: usually r itself. A path that is /orders/ to the mux, and that was sent as
-// /orders, gets its slash: the mux would redirect.
-func (t *Table) forMatching(r *http.Request) *http.Request {
-	m := canonical(r)
-	if !t.redirects || strings.HasSuffix(m.URL.Path, "/") || t.routeOf(m) != nil {
-		return m
-	}
-	below := *m
-	u := *m.URL
+// withSlash returns the request with a slash at the end of its path.
+func withSlash(r *http.Request) *http.Request {
+	copied, u := *r, *r.URL
 	setPath(&u, u.EscapedPath()+"/")
-	below.URL = &u
-	if t.routeOf(&below) == nil {
-		return m
-	}
-	return &below
-}
-
-// routeOf returns the route that the mux finds, or nil.
-func (t *Table) routeOf(r *http.Request) *route {
-	h, _ := t.mux.Handler(r)
-	found, _ := h.(*route)
-	return found
+	copied.URL = &u
+	return &copied
 }
 
 // canonical returns the request in the form that the mux compares: usually r itself. The mux would redirect a path with

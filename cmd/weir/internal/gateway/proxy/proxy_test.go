@@ -270,7 +270,14 @@ func TestForwarded(t *testing.T) {
 	}
 }
 
-// TestForwarded_Trailer checks that the trailer makes no claims that the header cannot make.
+func TestVia(t *testing.T) {
+	routes := []Route{{Match: "/", Upstream: to(t, serve(t, http.HandlerFunc(echo)).URL)}}
+	for via, want := range map[string][]string{"edge": {"1.0 before", "1.1 edge"}, "": {"1.0 before"}} {
+		resp, _ := raw(t, gateway(t, TableOptions{Routes: routes, Via: via}), "GET / HTTP/1.1\r\nHost: a\r\nVia: 1.0 before\r\n\r\n")
+		assert.Equal(t, want, decoded(t, resp).Header["Via"])
+	}
+}
+
 // TestForwarded_KeyHeader checks that a server that makes variables of an environment of header fields gets no second key beside the one
 // that the limiter has counted.
 func TestForwarded_KeyHeader(t *testing.T) {
@@ -285,6 +292,7 @@ func TestForwarded_KeyHeader(t *testing.T) {
 	assert.NotContains(t, h, "X-Api_key")
 }
 
+// TestForwarded_Trailer checks that the trailer makes no claims that the header cannot make.
 func TestForwarded_Trailer(t *testing.T) {
 	back := serve(t, http.HandlerFunc(echo))
 	for _, trusted := range []bool{false, true} {
@@ -521,7 +529,7 @@ func TestSlowBody(t *testing.T) {
 	table, err := NewTable(&TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
 	require.NoError(t, err)
 	h := NewHandler(weir.Must(pipeline.New("gateway", table)), nil)
-	h.stall = 50 * time.Millisecond
+	h.pace.Stall = 50 * time.Millisecond
 	g := serve(t, h)
 	for range 3 {
 		resp, rest := raw(t, g, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf")
@@ -542,7 +550,7 @@ func TestSlowBody_HTTP2(t *testing.T) {
 	table, err := NewTable(&TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
 	require.NoError(t, err)
 	h := NewHandler(weir.Must(pipeline.New("gateway", table)), nil)
-	h.stall = 50 * time.Millisecond
+	h.pace.Stall = 50 * time.Millisecond
 	g := httptest.NewUnstartedServer(h)
 	g.EnableHTTP2 = true
 	g.StartTLS()
@@ -577,7 +585,7 @@ func TestRejectedBody(t *testing.T) {
 	table, err := NewTable(&TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
 	require.NoError(t, err)
 	h := NewHandler(weir.Must(pipeline.New("gateway", table)), nil)
-	h.linger = 50 * time.Millisecond
+	h.pace.Linger = 50 * time.Millisecond
 	g := serve(t, h)
 	ask := "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nwhole"
 	resp, kept := raw(t, g, "GET /.. HTTP/1.1\r\nHost: a\r\n\r\n"+ask+ask)
@@ -619,10 +627,9 @@ func TestSlowReader(t *testing.T) {
 	}))
 	table, err := NewTable(&TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
 	require.NoError(t, err)
-	g := httptest.NewUnstartedServer(NewHandler(weir.Must(pipeline.New("gateway", table)), nil))
-	g.Listener = &listener{Listener: g.Listener, stall: 50 * time.Millisecond}
-	g.Start()
-	t.Cleanup(g.Close)
+	h := NewHandler(weir.Must(pipeline.New("gateway", table)), nil)
+	h.pace.Stall = 50 * time.Millisecond
+	g := serve(t, h)
 	c, err := net.Dial("tcp", g.Listener.Addr().String())
 	require.NoError(t, err)
 	defer c.Close()
@@ -704,19 +711,4 @@ func TestEarlyHints(t *testing.T) {
 	assert.Empty(t, resp.Header.Get("Link"))
 	assert.Equal(t, []string{"5"}, resp.Header.Values("X-RateLimit-Limit"))
 	assert.Equal(t, []string{"4"}, resp.Header.Values("X-RateLimit-Remaining"))
-}
-
-// TestFinalHeader_RemovedField checks that a field of the policies that was removed since does not break a 1xx answer.
-func TestFinalHeader_RemovedField(t *testing.T) {
-	w := httptest.NewRecorder()
-	w.Header().Set("Gone", "1")
-	w.Header()["Shorter"] = []string{"1", "2"}
-	var final finalHeader
-	final.begin(w)
-	w.Header().Del("Gone")
-	w.Header()["Shorter"] = []string{"1"}
-	final.WriteHeader(http.StatusEarlyHints)
-	assert.Empty(t, w.Header())
-	final.WriteHeader(http.StatusOK)
-	assert.Equal(t, http.Header{"Gone": {"1"}, "Shorter": {"1", "2"}}, w.Header())
 }

@@ -3,13 +3,12 @@ package proxy
 import (
 	"bufio"
 	"context"
-	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/cmd/weir/internal/gateway/paced"
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/upstream"
 )
 
@@ -19,24 +18,18 @@ type request struct {
 	context.Context
 	exchange upstream.Exchange
 
-	began  time.Time     // when the header of the request was read
-	table  *Table        // the version that the request runs on; nil before the pipeline has chosen it
-	route  *route        // nil: no route matches
-	routed *http.Request // as the mux has matched it, with the values of the path; nil: no route matches
-	sent   *url.URL      // what the client has asked for, which can differ from what the routes match; see canonical
-	host   string        // likewise
-	trust  bool          // the peer is a trusted proxy
+	began time.Time // when the header of the request was read
+	table *Table    // the version that the request runs on; nil before the pipeline has chosen it
+	Decision
 
-	looking bool // the request is only looked up; see [Handler.Check]
-
-	decisions decisions
-	meant     int   // the status that an answer of the gateway stands for: one of gRPC is 200; 0: none
-	fault     error // why the gateway answered, and not the upstream
-	switched  bool  // the upstream has switched protocols
+	decided  decided
+	meant    int         // the status that an answer of the gateway stands for: one of gRPC is 200; 0: none
+	fault    error       // why the gateway answered, and not the upstream
+	switched bool        // the upstream has switched protocols
+	answered http.Header // the fields of the policies, while the upstream answers
 
 	// What most requests need once is here, so that it is not allocated by itself.
 	answer    response
-	final     finalHeader
 	forwarded [3]string // the values of the X-Forwarded fields for the upstream
 }
 
@@ -84,10 +77,10 @@ func Unrouted(ctx context.Context) bool {
 // A response is a ResponseWriter that knows what was answered, for the access log.
 type response struct {
 	http.ResponseWriter
+	paced  paced.Writer
 	status int // 0: the answer has not begun
 	bytes  atomic.Int64
-	closes bool         // the connection ends with the answer
-	paced  *pacedWriter // can be nil
+	closes bool // the connection ends with the answer
 }
 
 // duplex lets the answer begin before the body of the request has been read, if the length of the body is not known.
@@ -102,11 +95,7 @@ func (w *response) duplex(r *http.Request) {
 	if r.ProtoMajor != 1 {
 		return
 	}
-	w.closes = r.ProtoMinor == 0
-	if r.ContentLength < 0 && http.NewResponseController(w.ResponseWriter).EnableFullDuplex() == nil {
-		w.closes = true
-		r.Body = &duplexBody{ReadCloser: r.Body}
-	}
+	w.closes = r.ProtoMinor == 0 || r.ContentLength < 0 && http.NewResponseController(w.ResponseWriter).EnableFullDuplex() == nil
 }
 
 // begin records the status.
@@ -120,20 +109,6 @@ func (w *response) begin(status int) {
 	}
 }
 
-// A duplexBody knows whether it was read to its end.
-type duplexBody struct {
-	io.ReadCloser
-	complete atomic.Bool
-}
-
-func (b *duplexBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err == io.EOF {
-		b.complete.Store(true)
-	}
-	return n, err
-}
-
 func (w *response) WriteHeader(status int) {
 	w.begin(status)
 	w.ResponseWriter.WriteHeader(status)
@@ -141,8 +116,8 @@ func (w *response) WriteHeader(status int) {
 
 func (w *response) Write(p []byte) (int, error) {
 	w.begin(http.StatusOK)
-	w.paced.begin()
-	defer w.paced.end()
+	w.paced.Begin()
+	defer w.paced.End()
 	n, err := w.ResponseWriter.Write(p)
 	w.bytes.Add(int64(n))
 	return n, err
@@ -150,8 +125,8 @@ func (w *response) Write(p []byte) (int, error) {
 
 // Flush is here because handlers look for [http.Flusher], and Unwrap is for [http.ResponseController].
 func (w *response) Flush() {
-	w.paced.begin()
-	defer w.paced.end()
+	w.paced.Begin()
+	defer w.paced.End()
 	_ = http.NewResponseController(w.ResponseWriter).Flush()
 }
 
@@ -167,19 +142,22 @@ func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return c, b, err
 }
 
-// A switchedConn counts what the client gets.
+// A switchedConn counts what the client gets, and ends if the client takes nothing of it.
 type switchedConn struct {
 	net.Conn
 	bytes *atomic.Int64
 }
 
 func (c *switchedConn) Write(p []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(pace.Stall)); err != nil {
+		return 0, err
+	}
 	n, err := c.Conn.Write(p)
 	c.bytes.Add(int64(n))
 	return n, err
 }
 
-// CloseWrite ends one direction, if the connection can: see [connection.CloseWrite].
+// CloseWrite ends one direction, as a TCP connection can: without it, both directions of a WebSocket would end at once.
 func (c *switchedConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

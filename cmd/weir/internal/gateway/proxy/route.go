@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httputil"
 	"slices"
@@ -20,21 +21,22 @@ import (
 // A route is a route of a table, ready for requests.
 type route struct {
 	Route
-	table   *Table
-	limited http.Handler
-	proxy   httputil.ReverseProxy
-	repeats bool   // the pipeline may send a request again
-	path    string // of the pattern, for metrics
+	table    *Table
+	position int // in the table
+	limited  http.Handler
+	proxy    httputil.ReverseProxy
+	repeats  bool   // the pipeline may send a request again
+	path     string // of the pattern, for metrics
 }
 
-func newRoute(t *Table, r Route, limits *weirhttp.Limits) (*route, error) {
-	made := &route{Route: r, table: t}
+func newRoute(t *Table, position int, r Route, limits *weirhttp.Limits) (*route, error) {
+	made := &route{Route: r, table: t, position: position}
 	if slash := strings.IndexByte(r.Match, '/'); slash >= 0 {
 		made.path = r.Match[slash:]
 	}
 	var transport http.RoundTripper = r.Upstream
 	if r.Pipeline != nil {
-		attempts, err := weirhttp.NewTransport(r.Pipeline, &weirhttp.TransportOptions{Base: r.Upstream, Idempotent: repeatable})
+		attempts, err := weirhttp.NewTransport(r.Pipeline, &weirhttp.TransportOptions{Base: r.Upstream, Idempotent: Repeatable})
 		if err != nil {
 			return nil, err
 		}
@@ -76,16 +78,6 @@ func (t *removable) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// ServeHTTP is called by the mux.
-func (t *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := requestOf(r.Context())
-	x.route, x.routed = t, r
-	if x.looking {
-		return
-	}
-	t.limited.ServeHTTP(w, r)
-}
-
 // forward sends an admitted request to the upstream.
 func (t *route) forward(w http.ResponseWriter, r *http.Request) {
 	x := requestOf(r.Context())
@@ -95,70 +87,28 @@ func (t *route) forward(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	x.final.begin(w)
-	t.proxy.ServeHTTP(&x.final, r)
-}
-
-// A finalHeader keeps the fields that the policies have set for the answer itself. To pass on a 1xx answer, such as 103 Early
-// Hints, net/http/httputil adds its fields to theirs and then removes all.
-type finalHeader struct {
-	http.ResponseWriter
-	answered []field // of the policies
-	interim  bool    // their fields are not in the header
-}
-
-// A field is one of a header.
-type field struct {
-	name   string
-	values []string
-}
-
-func (w *finalHeader) begin(to http.ResponseWriter) {
-	w.ResponseWriter = to
-	h := to.Header()
-	if len(h) == 0 { // there are no policies, or they set no fields
-		return
+	// The fields that the policies have set are for the answer itself. To pass on a 1xx answer, such as 103 Early Hints, net/http/httputil
+	// adds its fields to them and then removes all.
+	if h := w.Header(); len(h) > 0 {
+		x.answered = maps.Clone(h)
+		clear(h)
 	}
-	w.answered = make([]field, 0, len(h))
-	for name, values := range h {
-		w.answered = append(w.answered, field{name, values})
-	}
+	t.proxy.ServeHTTP(w, r)
 }
 
-// WriteHeader implements [http.ResponseWriter].
-func (w *finalHeader) WriteHeader(status int) {
-	h := w.Header()
-	switch interim := status < 200 && status != http.StatusSwitchingProtocols; {
-	case interim && !w.interim:
-		w.interim = true
-		for _, f := range w.answered {
-			if h[f.name] = h[f.name][min(len(f.values), len(h[f.name])):]; len(h[f.name]) == 0 {
-				delete(h, f.name)
-			}
-		}
-	case !interim && w.interim:
-		w.interim = false
-		for _, f := range w.answered {
-			h[f.name] = slices.Concat(f.values, h[f.name])
-		}
-	}
-	w.ResponseWriter.WriteHeader(status)
+// outgoing returns the request that the pipeline of the route would get for a request. It is not sent.
+func (t *route) outgoing(r *http.Request) *http.Request {
+	out := r.Clone(r.Context())
+	t.rewrite(&httputil.ProxyRequest{In: r, Out: out})
+	return out
 }
-
-// Unwrap is for [http.ResponseController].
-func (w *finalHeader) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // rewrite makes the request for the upstream, which then sets scheme and host. It runs after net/http/httputil has
 // removed the hop-by-hop fields, so that a client cannot have the fields removed that it sets.
 func (t *route) rewrite(p *httputil.ProxyRequest) {
 	x := requestOf(p.In.Context())
-	u := p.Out.URL
-	*u = *x.sent
-	u.Scheme, u.Host = "http", t.Upstream.Name() // until an address is chosen; also what weirhttp.HostFrom returns
-	if u.Path == "" {
-		u.Path = "/"
-	}
-	strip(u, t.StripPrefix)
+	p.Out.URL = x.URL()
+	p.Out.URL.Scheme, p.Out.URL.Host = "http", t.Upstream.Name() // until an address is chosen; also what weirhttp.HostFrom returns
 	p.Out.Host = ""
 	if t.KeepHost {
 		p.Out.Host = x.host
@@ -187,8 +137,8 @@ func tunnelsHTTP(upgrade string) bool {
 	return false
 }
 
-// repeatable reports whether a request can be sent again although the upstream may have processed it.
-func repeatable(r *http.Request) bool {
+// Repeatable reports whether a request can be sent again although the upstream may have processed it.
+func Repeatable(r *http.Request) bool {
 	if r.Header["Upgrade"] != nil { // a connection of its own, such as a WebSocket
 		return false
 	}
@@ -205,7 +155,7 @@ const maxKept = 64 << 10
 // makeRepeatable reads the body of a request that may be sent again, if the body is short and the client does not wait
 // to be told to send it. All other bodies are passed on as they come, and sent once.
 func makeRepeatable(r *http.Request) error {
-	if r.ContentLength <= 0 || r.ContentLength > maxKept || r.Header["Expect"] != nil || !repeatable(r) {
+	if r.ContentLength <= 0 || r.ContentLength > maxKept || r.Header["Expect"] != nil || !Repeatable(r) {
 		return nil
 	}
 	body := make([]byte, r.ContentLength)
@@ -217,17 +167,19 @@ func makeRepeatable(r *http.Request) error {
 	return nil
 }
 
-// modifyResponse sees the answer of the upstream before the client does. If both the gateway and the upstream send quota
-// fields that can be there only once, those of the gateway stay.
+// modifyResponse adds the fields of the policies to the answer of the upstream. If both send quota fields that can be there only once,
+// those of the gateway stay.
 func modifyResponse(resp *http.Response) error {
 	if resp.StatusCode < 100 || resp.StatusCode > 999 { // net/http would panic
 		return fmt.Errorf("the upstream has answered with the status %03d", resp.StatusCode)
 	}
 	x := requestOf(resp.Request.Context())
 	x.switched = resp.StatusCode == http.StatusSwitchingProtocols
-	for _, f := range x.final.answered {
-		if strings.HasPrefix(f.name, "X-Ratelimit-") {
-			delete(resp.Header, f.name)
+	for name, values := range x.answered {
+		if strings.HasPrefix(name, "X-Ratelimit-") {
+			resp.Header[name] = values
+		} else {
+			resp.Header[name] = slices.Concat(values, resp.Header[name])
 		}
 	}
 	return nil

@@ -37,7 +37,7 @@ func serveOnPipes(t *testing.T, table *Table) *pipeListener {
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
 	l := newPipeListener()
-	go server.Serve(NewListener(l, nil))
+	go server.Serve(l)
 	t.Cleanup(func() { _ = server.Close() })
 	return l
 }
@@ -93,7 +93,7 @@ func TestSlowReader_KeepsConnection(t *testing.T) {
 		for i := range 3 {
 			_, err := io.WriteString(c, ask)
 			require.NoError(t, err)
-			time.Sleep(2 * lingerTime)
+			time.Sleep(2 * pace.Linger)
 			resp, err := http.ReadResponse(answers, nil)
 			require.NoError(t, err)
 			body, err := io.ReadAll(resp.Body)
@@ -115,7 +115,7 @@ func TestSlowReader_HTTP2(t *testing.T) {
 	}{
 		"in the handler":    {length: 2 * window},
 		"after the handler": {length: window + 100},
-		"a pause":           {length: 100, pause: 2 * stallTime, whole: true},
+		"a pause":           {length: 100, pause: 2 * pace.Stall, whole: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestSlowReader_HTTP2(t *testing.T) {
 				resp, err := transport.RoundTrip(r)
 				require.NoError(t, err)
 				defer resp.Body.Close()
-				time.Sleep(3 * stallTime)
+				time.Sleep(3 * pace.Stall)
 				n, err := io.Copy(io.Discard, resp.Body)
 				if c.whole {
 					assert.NoError(t, err)

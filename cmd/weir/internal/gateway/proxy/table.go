@@ -3,11 +3,12 @@
 //
 // Read these first, in this order:
 //
-//   - handler.go: the way of a request from the listener to the table.
-//   - table.go: the routes of one version of the file.
+//   - handler.go: the way of a request from the listener to the table. request.go: what the gateway knows of it.
+//   - table.go: the routes of one version of the file, and the [Decision] which of them a request has.
 //   - route.go: what happens on one route.
 //   - answer.go: what clients get if the upstream does not answer.
 //   - path.go, forwarded.go: what is not passed on as it came.
+//   - check.go: what would happen to a request. log.go: what has happened.
 package proxy
 
 import (
@@ -15,13 +16,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
+	"net/url"
 	"strings"
 
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/transport/weirhttp"
 
-	"github.com/weir-go/weir/cmd/weir/internal/gateway/accesslog"
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/upstream"
 )
 
@@ -34,7 +34,7 @@ type TableOptions struct {
 	// Via is the name of the gateway in the Via of the requests for upstreams. If empty, there is none.
 	Via string
 	// Log is the access log. If nil, none is written.
-	Log *accesslog.Log
+	Log *Log
 	// Body writes the gateway's own answers. If nil, they are plain text.
 	Body weirhttp.Body
 	// Limits has the policies that routes name. Its listener should include [Recorder].
@@ -66,10 +66,8 @@ type Table struct {
 	trust    *trust
 	body     weirhttp.Body // can be nil
 	policies map[string]Policy
-	log      *accesslog.Log // can be nil
+	log      *Log // can be nil
 	routes   []*route
-
-	redirects bool // the mux can redirect; see [Table.forMatching]
 }
 
 // NewTable returns a Table. The error says what is wrong with the patterns.
@@ -82,8 +80,8 @@ func NewTable(o *TableOptions) (*Table, error) {
 	for _, name := range o.KeyHeaders {
 		t.trust.keys = append(t.trust.keys, http.CanonicalHeaderKey(name))
 	}
-	for _, r := range o.Routes {
-		made, err := newRoute(t, r, o.Limits)
+	for i, r := range o.Routes {
+		made, err := newRoute(t, i, r, o.Limits)
 		if err == nil {
 			err = register(t.mux, r.Match, made)
 		}
@@ -92,26 +90,7 @@ func NewTable(o *TableOptions) (*Table, error) {
 		}
 		t.routes = append(t.routes, made)
 	}
-	for _, r := range t.routes {
-		// Without this, the mux would redirect /orders to /orders/ if that is a pattern. If the other pattern conflicts, such
-		// as /{a}/b with /c/{d}, it is registered for no path, and forMatching must look.
-		if short, ok := withoutSlash(r.Match); ok && register(t.mux, short, r) != nil {
-			t.redirects = true
-		}
-	}
 	return t, nil
-}
-
-// slashAtEnd matches the end of a pattern for whose path without a slash at its end the mux redirects.
-var slashAtEnd = regexp.MustCompile(`/(?:\{\$\}|\{[^{}/]+\.\.\.\})?$`)
-
-// withoutSlash returns the pattern without the slash at its end, and what can follow it, such as {$}.
-func withoutSlash(pattern string) (short string, ok bool) {
-	at := slashAtEnd.FindStringIndex(pattern)
-	if at == nil || !strings.Contains(pattern[:at[0]], "/") {
-		return "", false
-	}
-	return pattern[:at[0]], true
 }
 
 // register registers a handler, and returns the panic of the mux as an error. Hosts are compared in lower case.
@@ -173,17 +152,104 @@ func (t *Table) RateLimiters() (names []string) {
 	return names
 }
 
-// serve answers a request.
-func (t *Table) serve(w http.ResponseWriter, r *http.Request, x *request) {
-	x.trust = t.trust.trusts(r)
+// A Decision is where a table sends a request: to a route, or back to the client with an answer of its own. It is what serves a
+// request, what the dashboard's check asks, and what weir explain tells.
+//
+// It is also the ResponseWriter of the mux: a route that the mux calls writes itself into it, and if there is none, the mux answers
+// with a status.
+type Decision struct {
+	route *route // nil: the table answers by itself
+	// Request is the request as the policies of the route see it, with its pattern and path values.
+	Request *http.Request
+	// Status and Reason are those of the answer if there is no route.
+	Status int
+	Reason error
+	header http.Header
+
+	trusted bool     // the peer is a trusted proxy
+	sent    *url.URL // what the client has asked for, which can differ from what the routes match; see canonical
+	host    string   // likewise
+}
+
+// Decide returns where a request to the gateway goes.
+func (t *Table) Decide(r *http.Request) *Decision {
+	d := new(Decision)
+	t.decide(d, r)
+	return d
+}
+
+func (t *Table) decide(d *Decision, r *http.Request) {
+	d.trusted = t.trust.trusts(r)
 	if u := escaped(r.URL); u != r.URL {
 		copied := *r
 		copied.URL, r = u, &copied
 	}
-	x.sent, x.host = r.URL, r.Host
-	if status, err := refusal(r); err != nil {
-		t.answer(w, r, x, status, 0, err)
+	d.sent, d.host = r.URL, r.Host
+	if d.Status, d.Reason = refusal(r); d.Reason != nil {
 		return
 	}
-	t.mux.ServeHTTP(w, t.forMatching(r))
+	m := canonical(r)
+	t.mux.ServeHTTP(d, m)
+	if d.header.Get("Location") != "" { // the mux redirects /orders to /orders/ if only that is a pattern: it has the route of that
+		d.header, d.Status = nil, 0
+		t.mux.ServeHTTP(d, withSlash(m))
+	}
+	if allowed := d.header.Get("Allow"); d.route == nil && allowed != "" {
+		d.Reason = errors.New("the routes of the path are for " + allowed)
+	} else if d.route == nil {
+		d.Reason = errNoRoute
+	}
+}
+
+var errNoRoute = errors.New("no route matches")
+
+// Route returns the position of the route in [TableOptions.Routes], or -1 if the table answers by itself.
+func (d *Decision) Route() int {
+	if d.route == nil {
+		return -1
+	}
+	return d.route.position
+}
+
+// URL returns the path and the query that go to the upstream, without the path of its address.
+func (d *Decision) URL() *url.URL {
+	u := *d.sent
+	if u.Path == "" {
+		u.Path = "/"
+	}
+	strip(&u, d.route.StripPrefix)
+	return &u
+}
+
+// Header implements [http.ResponseWriter].
+func (d *Decision) Header() http.Header {
+	if d.header == nil {
+		d.header = make(http.Header)
+	}
+	return d.header
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (d *Decision) WriteHeader(status int) { d.Status = status }
+
+// Write implements [http.ResponseWriter].
+func (d *Decision) Write(p []byte) (int, error) { return len(p), nil }
+
+// ServeHTTP is called by the mux.
+func (t *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d := w.(*Decision)
+	d.route, d.Request = t, r
+}
+
+// serve answers a request.
+func (t *Table) serve(w http.ResponseWriter, r *http.Request, x *request) {
+	t.decide(&x.Decision, r)
+	if x.route != nil {
+		x.route.limited.ServeHTTP(w, x.Request)
+		return
+	}
+	if allowed := x.header.Get("Allow"); allowed != "" {
+		w.Header().Set("Allow", allowed)
+	}
+	t.answer(w, r, x, x.Status, 0, x.Reason)
 }
