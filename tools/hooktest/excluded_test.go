@@ -56,10 +56,6 @@ var excluded = map[string]string{
 	"telemetry.Options.TracerProvider": "an SDK of OpenTelemetry",
 
 	"weirgrpc.ClientOptions.Failed":             "of a module of its own, whose tests drive it: the tests with FunctionsOfTheProgramThatDoNotReturn in their names",
-	"weirgrpc.ClientOptions.Idempotent":         "of a module of its own, whose tests drive it: the tests with FunctionsOfTheProgramThatDoNotReturn in their names",
-	"weirgrpc.ClientOptions.Listener":           "of a module of its own, whose tests drive it: the tests with FunctionsOfTheProgramThatDoNotReturn in their names",
-	"weirgrpc.MiddlewareLimiterOptions.Permits": "of a module of its own, whose tests drive it: the tests with FunctionsOfTheProgramThatDoNotReturn in their names",
-	"weirgrpc.NewMiddlewareLimiter(l)":          "asks the limiter on the goroutine that calls Limit, and holds nothing then",
 
 	"backend.Windowed(b)":                 "hands each call on to the backend, on the goroutine of its caller",
 	"weirpostgres.Backend.Listen(notice)": "called by the store, with functions of its own",

@@ -4,20 +4,18 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
-	"time"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 )
-
-// DefaultMaxRetryAfter is the default of [ClientOptions.MaxRetryAfter].
-const DefaultMaxRetryAfter = time.Minute
 
 // ClientOptions are the options of [NewClient]. The zero value has the defaults.
 //
@@ -28,27 +26,14 @@ type ClientOptions struct {
 	// service, then "*". If no pattern matches, the pipeline is that of [NewClient]. Calls of methods with a nil
 	// pipeline do not run through one. If a registry reloads a pipeline, the reload applies to the next call.
 	Pipelines map[string]*pipeline.Pipeline `json:"-" yaml:"-"`
-	// Idempotent reports whether a call of the method can be made again although the server may have processed it. If
-	// nil, a method is idempotent if a pattern of IdempotentMethods matches it, or if its .proto file says so: the
-	// option idempotency_level is NO_SIDE_EFFECTS or IDEMPOTENT, and the program links the generated code.
-	Idempotent func(method string) bool `json:"-" yaml:"-"`
-	// IdempotentMethods are patterns of methods that are idempotent, in addition to the methods whose .proto file says
-	// so. It must be empty if Idempotent is set.
+	// IdempotentMethods are patterns of methods whose calls can be made again although the server may have processed
+	// them. Methods whose .proto file says so are idempotent, too: the option idempotency_level is NO_SIDE_EFFECTS or
+	// IDEMPOTENT, and the program links the generated code.
 	IdempotentMethods []string `json:"idempotent_methods,omitempty" yaml:"idempotent_methods,omitempty"`
-	// RetryCodes are the codes after which calls of idempotent methods can be made again. If nil, they are UNAVAILABLE
-	// and DEADLINE_EXCEEDED. A rejection by a server that says when to come back can be retried in any case; see
-	// [StatusError.Retryable].
-	RetryCodes []codes.Code `json:"-" yaml:"-"`
 	// Failed reports whether strategies see a code as a failure. If nil, the failures are UNKNOWN, DEADLINE_EXCEEDED,
 	// RESOURCE_EXHAUSTED, INTERNAL, UNAVAILABLE and DATA_LOSS. It is not called for OK, nor for an attempt whose context
 	// has ended, which is always a failure.
 	Failed func(code codes.Code) bool `json:"-" yaml:"-"`
-	// MaxRetryAfter bounds the wait that a server can ask for. Longer waits are cut to it, so that a retry can come
-	// earlier than the server asked. With 0, the default, it is [DefaultMaxRetryAfter]. With -1 no wait is cut: if a
-	// server asks for more than retry.Options.MaxRetryAfter, the retry does not wait, and the caller gets that status.
-	MaxRetryAfter time.Duration `json:"max_retry_after,omitempty" yaml:"max_retry_after,omitempty"`
-	// Listener receives [EventServiceConfigRetry]. If nil, it is logged with [slog.Default].
-	Listener pipeline.Listener `json:"-" yaml:"-"`
 }
 
 // Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. A nil o is valid.
@@ -67,47 +52,26 @@ func (o *ClientOptions) Validate() error {
 			problems.Add(fmt.Sprintf("IdempotentMethods[%d]", i), pattern, methodsProblem)
 		}
 	}
-	if o.Idempotent != nil && len(o.IdempotentMethods) > 0 {
-		problems.Add("IdempotentMethods", nil, "must be empty if {Idempotent} is set")
-	}
-	for i, code := range o.RetryCodes {
-		if code == codes.OK {
-			problems.Add(fmt.Sprintf("RetryCodes[%d]", i), nil, "must not be OK")
-		}
-	}
-	if o.MaxRetryAfter < -1 {
-		problems.Add("MaxRetryAfter", o.MaxRetryAfter, "must be at least 0, or -1 for no limit")
-	}
 	return problems.Err("weirgrpc")
 }
 
-// withDefaults returns a copy of o in which every option is set, except the Listener, and which shares nothing with o.
-func (o *ClientOptions) withDefaults() ClientOptions {
-	var full ClientOptions
-	if o != nil {
-		full = *o
+// validPattern reports whether pattern can match a method.
+func validPattern(pattern string) bool {
+	if pattern == "*" {
+		return true
 	}
-	full.Pipelines = maps.Clone(full.Pipelines)
-	if full.Idempotent == nil {
-		full.Idempotent = idempotentByPattern(full.IdempotentMethods)
+	rest, ok := strings.CutPrefix(pattern, "/")
+	service, method, found := strings.Cut(rest, "/")
+	if !ok || !found || service == "" || method == "" || strings.ContainsAny(service, "*") {
+		return false
 	}
-	if full.RetryCodes = slices.Clone(full.RetryCodes); full.RetryCodes == nil {
-		full.RetryCodes = []codes.Code{codes.Unavailable, codes.DeadlineExceeded}
-	}
-	if full.Failed == nil {
-		full.Failed = clientFailed
-	}
-	switch full.MaxRetryAfter {
-	case 0:
-		full.MaxRetryAfter = DefaultMaxRetryAfter
-	case -1:
-		full.MaxRetryAfter = math.MaxInt64
-	}
-	return full
+	return method == "*" || !strings.ContainsAny(method, "*/")
 }
 
-// clientFailed is the default of [ClientOptions.Failed].
-func clientFailed(code codes.Code) bool {
+// serviceOf returns "/package.Service/*" for "/package.Service/Method".
+func serviceOf(method string) string { return method[:strings.LastIndexByte(method, '/')+1] + "*" }
+
+func failedByDefault(code codes.Code) bool {
 	switch code {
 	case codes.Unknown, codes.DeadlineExceeded, codes.ResourceExhausted, codes.Internal, codes.Unavailable, codes.DataLoss:
 		return true
@@ -125,7 +89,7 @@ func clientFailed(code codes.Code) bool {
 // such as NOT_FOUND, is a *StatusError too, but it is the result of an attempt that has not failed: a retry does not
 // repeat it, and a circuit breaker counts it as a success. The caller gets it as the error of the call.
 //
-// [OutgoingMethod] and [OutgoingTarget] are key functions for a partitioned limiter in the pipeline.
+// [OutgoingMethod] is a key function for a partitioned limiter in the pipeline.
 //
 // # What the caller gets
 //
@@ -139,17 +103,16 @@ func clientFailed(code codes.Code) bool {
 //
 // # Retries
 //
-// A retry waits at least as long as the server asks for, up to [ClientOptions.MaxRetryAfter]. A server asks with the
-// trailer grpc-retry-pushback-ms (gRFC A6) or with a RetryInfo in the details of the status. If there are both, the
-// trailer decides. Give the retry [Retryable], so that it does not wait for calls that are not made again:
-//
-//	retry.New(&retry.Options{Handle: weirgrpc.Retryable})
+// A retry waits at least as long as the server asks for; if that is more than retry.Options.MaxRetryAfter, the caller gets the
+// status at once. A server asks with the trailer grpc-retry-pushback-ms (gRFC A6) or with a RetryInfo in the details of the
+// status. If there are both, the trailer decides. The errors of a call that is not made again say so: a retry without a Handle
+// does not wait for it.
 //
 // Whatever a strategy does, a call is sent a second time only if its method is idempotent, see
-// [ClientOptions.Idempotent], or if the server has not processed the attempts before; see [StatusError.Retryable]. Two
-// attempts run at the same time, for a hedge, only if the method is idempotent. Each attempt has a reply of its own. A
-// call returns when all its attempts have ended: a strategy that gives up an attempt must end the attempt's context, as a
-// hedge does, and grpc-go then ends the attempt at once.
+// [ClientOptions.IdempotentMethods], or if the server has not processed the attempts before; see [StatusError.Retryable]. Two
+// attempts run at the same time, for a hedge, only if the method is idempotent. A call returns when all its attempts have
+// ended: a strategy that gives up an attempt must end the attempt's context, as a hedge does, and grpc-go then ends the attempt
+// at once.
 //
 // If a retryPolicy in the service config turns on grpc-go's own retry, each attempt of the pipeline can become several
 // attempts of grpc-go. [Client.DialOptions] turns that retry off.
@@ -160,12 +123,16 @@ func clientFailed(code codes.Code) bool {
 // until then, a timeout bounds the whole stream, and a circuit breaker counts its final status. A caller that abandons a
 // stream must cancel its context.
 //
+// RecvMsg, SendMsg and Header return the end of a stream when the pipeline has ended, so that a caller that opens the next stream
+// finds its permit free.
+//
 // A retry repeats only the opening of a stream. A server's rejection comes from RecvMsg, when the stream is open and the
 // caller may have sent messages. The caller can read [pipeline.RetryAfter] of that error and open the stream again.
 type Client struct {
-	pipeline *pipeline.Pipeline
-	options  ClientOptions
-	doubled  doubledMethods
+	pipeline  *pipeline.Pipeline
+	pipelines map[string]*pipeline.Pipeline
+	patterns  []string // of idempotent methods
+	failed    func(code codes.Code) bool
 }
 
 // NewClient returns a Client that sends calls through p, or through the pipeline that [ClientOptions.Pipelines] has for
@@ -175,7 +142,14 @@ func NewClient(p *pipeline.Pipeline, o *ClientOptions) (*Client, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	return &Client{pipeline: p, options: o.withDefaults()}, nil
+	c := &Client{pipeline: p, failed: failedByDefault}
+	if o != nil {
+		c.pipelines, c.patterns = maps.Clone(o.Pipelines), slices.Clone(o.IdempotentMethods)
+		if o.Failed != nil {
+			c.failed = o.Failed
+		}
+	}
+	return c, nil
 }
 
 // DialOptions returns the options for [grpc.NewClient]: both interceptors, and [grpc.WithDisableRetry], so that the
@@ -185,50 +159,61 @@ func NewClient(p *pipeline.Pipeline, o *ClientOptions) (*Client, error) {
 // of grpc-go in force, for calls that the server has certainly not seen.
 func (c *Client) DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
-		grpc.WithChainUnaryInterceptor(c.unaryInterceptor(true)),
-		grpc.WithChainStreamInterceptor(c.streamInterceptor(true)),
+		grpc.WithChainUnaryInterceptor(c.UnaryInterceptor()),
+		grpc.WithChainStreamInterceptor(c.StreamInterceptor()),
 		grpc.WithDisableRetry(),
 	}
 }
 
-// UnaryInterceptor returns the interceptor for unary calls, for programs that order their interceptors themselves or
-// leave the retries of some methods to the service config. See [EventServiceConfigRetry] for methods that both retry.
-func (c *Client) UnaryInterceptor() grpc.UnaryClientInterceptor { return c.unaryInterceptor(false) }
-
-// StreamInterceptor returns the interceptor for streams. See [Client.UnaryInterceptor].
-func (c *Client) StreamInterceptor() grpc.StreamClientInterceptor { return c.streamInterceptor(false) }
-
-// unaryInterceptor returns the interceptor of unary calls. alone: the connection has grpc-go's retries disabled.
-func (c *Client) unaryInterceptor(alone bool) grpc.UnaryClientInterceptor {
+// UnaryInterceptor returns the interceptor for unary calls, for programs that order their interceptors themselves. Add
+// [grpc.WithDisableRetry], or leave the retry out of the pipelines: otherwise the attempts of both multiply if the service
+// config has a retryPolicy.
+func (c *Client) UnaryInterceptor() grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		p := c.pipelineOf(method)
 		if p == nil {
 			return invoker(ctx, method, req, reply, cc, opts...)
 		}
-		x := &clientUnary{
-			outgoingCall: outgoingCall{Context: ctx, client: c, method: method, conn: cc, alone: alone},
-			request:      req, reply: reply, invoker: invoker,
-		}
-		x.setOptions(opts, false)
-		if m, ok := reply.(protoreflect.Message); ok { // such as *dynamicpb.Message
-			x.replyType = m.Type()
-		}
-		return x.run(p)
+		x := &clientUnary{request: req, reply: reply, invoker: invoker}
+		ctx = x.begin(ctx, c, method, cc, opts)
+		return x.run(ctx, p)
 	}
 }
 
-// streamInterceptor returns the interceptor of streams. alone: the connection has grpc-go's retries disabled.
-func (c *Client) streamInterceptor(alone bool) grpc.StreamClientInterceptor {
+// StreamInterceptor returns the interceptor for streams. See [Client.UnaryInterceptor].
+func (c *Client) StreamInterceptor() grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		p := c.pipelineOf(method)
 		if p == nil {
 			return streamer(ctx, desc, cc, method, opts...)
 		}
-		x := &clientStream{
-			outgoingCall: outgoingCall{Context: ctx, client: c, method: method, conn: cc, alone: alone},
-			desc:         desc, streamer: streamer, opened: make(chan struct{}), over: make(chan struct{}),
-		}
-		x.setOptions(opts, true)
-		return x.open(p)
+		x := &clientStream{desc: desc, streamer: streamer, opened: make(chan struct{}), over: make(chan struct{})}
+		ctx = x.begin(ctx, c, method, cc, opts)
+		return x.open(ctx, p)
 	}
+}
+
+// pipelineOf returns the pipeline of the method, or nil if calls of it stay as they are.
+func (c *Client) pipelineOf(method string) *pipeline.Pipeline {
+	for _, pattern := range [...]string{method, serviceOf(method), "*"} {
+		if p, ok := c.pipelines[pattern]; ok {
+			return p
+		}
+	}
+	return c.pipeline
+}
+
+// isIdempotent reports whether a pattern matches the method, or its .proto file says that it is idempotent.
+func (c *Client) isIdempotent(method string) bool {
+	service := serviceOf(method)
+	if slices.ContainsFunc(c.patterns, func(pattern string) bool { return pattern == method || pattern == service || pattern == "*" }) {
+		return true
+	}
+	name := strings.ReplaceAll(strings.TrimPrefix(method, "/"), "/", ".")
+	found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))
+	if err != nil {
+		return false
+	}
+	options, ok := found.Options().(*descriptorpb.MethodOptions)
+	return ok && options.GetIdempotencyLevel() != descriptorpb.MethodOptions_IDEMPOTENCY_UNKNOWN
 }

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/ratelimit"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -46,7 +45,7 @@ func ExampleNewClient() {
 	}
 	defer bucket.Close()
 	p := weir.Must(pipeline.New("users-api",
-		retry.New(&retry.Options{Handle: weirgrpc.Retryable, Delay: time.Millisecond}),
+		retry.New(&retry.Options{Delay: time.Millisecond}),
 		ratelimit.New(bucket, nil),
 		timeout.New(5*time.Second, nil),
 	))
@@ -145,29 +144,4 @@ func ExampleOutgoingMethod() {
 	// OK
 	// ResourceExhausted
 	// OK
-}
-
-// A server that has the interceptors of go-grpc-middleware already.
-func ExampleNewMiddlewareLimiter() {
-	window := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}))
-	defer window.Close()
-	limit, err := weirgrpc.NewMiddlewareLimiter(window, nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	target, stop := serve(&service{}, grpc.ChainUnaryInterceptor(middleware.UnaryServerInterceptor(limit)))
-	defer stop()
-
-	conn := weir.Must(grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials())))
-	defer conn.Close()
-	api := testpb.NewTestServiceClient(conn)
-	for range 2 {
-		var trailer metadata.MD
-		_, err = api.UnaryCall(context.Background(), &testpb.SimpleRequest{}, grpc.Trailer(&trailer))
-		fmt.Println(status.Code(err), len(trailer["grpc-retry-pushback-ms"]))
-	}
-	// Output:
-	// OK 0
-	// ResourceExhausted 1
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -162,4 +163,14 @@ func intercept(t *testing.T, o *weirgrpc.ClientOptions, strategies ...pipeline.S
 	client, err := weirgrpc.NewClient(weir.Must(pipeline.New("api", strategies...)), o)
 	require.NoError(t, err)
 	return client.UnaryInterceptor()
+}
+
+// unavailable answers all calls with UNAVAILABLE, and counts them.
+type unavailable struct{ calls atomic.Int32 }
+
+func (u *unavailable) service() *service {
+	return &service{unary: func(context.Context, *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+		u.calls.Add(1)
+		return nil, status.Error(codes.Unavailable, "always")
+	}}
 }

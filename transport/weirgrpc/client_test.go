@@ -23,18 +23,14 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
-	"github.com/weir-go/weir/strategies/fallback"
-	"github.com/weir-go/weir/strategies/hedge"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
 	"github.com/weir-go/weir/transport/weirgrpc"
-	"github.com/weir-go/weir/weirtest"
 )
 
 // retrying returns a retry without a backoff of its own.
 func retrying(o retry.Options) *retry.Strategy {
-	o.Handle = weirgrpc.Retryable
 	if o.Delay == 0 {
 		o.Delay = -1
 	}
@@ -55,15 +51,11 @@ func TestNewClient_InvalidOptions(t *testing.T) {
 	_, err := weirgrpc.NewClient(nil, &weirgrpc.ClientOptions{
 		Pipelines:         map[string]*pipeline.Pipeline{"/a.B/C": nil, "a.B/C": nil, "/a.B/": nil, "/a.B": nil, "": nil},
 		IdempotentMethods: []string{"/a.B/*", "*", "/*/C", "/a.B/C/D"},
-		Idempotent:        func(string) bool { return true },
-		RetryCodes:        []codes.Code{codes.Aborted, codes.OK},
-		MaxRetryAfter:     -2,
 	})
 	require.ErrorIs(t, err, weir.ErrInvalidOptions)
 	const form = ` must have the form "/package.Service/Method", "/package.Service/*" or "*"`
 	assert.EqualError(t, err, `weirgrpc: Pipelines[]`+form+`; Pipelines[/a.B]`+form+`; Pipelines[/a.B/]`+form+`; Pipelines[a.B/C]`+form+
-		`; IdempotentMethods[2]`+form+`, got "/*/C"; IdempotentMethods[3]`+form+`, got "/a.B/C/D"; IdempotentMethods must be empty if Idempotent is set; `+
-		`RetryCodes[1] must not be OK; MaxRetryAfter must be at least 0, or -1 for no limit, got -2ns`)
+		`; IdempotentMethods[2]`+form+`, got "/*/C"; IdempotentMethods[3]`+form+`, got "/a.B/C/D"`)
 }
 
 // The pipeline of a method is that of the most specific pattern.
@@ -209,47 +201,6 @@ func TestClient_RetriesWhatWasNotSent(t *testing.T) {
 	assert.False(t, failure.Retryable())
 }
 
-// A rejection that is joined with the failure of an attempt does not say that nothing was sent.
-func TestClient_JoinedRejectionWasSent(t *testing.T) {
-	lost, rejected := status.Error(codes.Unavailable, "lost"), &ratelimit.RejectedError{}
-	for name, c := range map[string]struct {
-		err  error
-		want bool
-	}{
-		"a rejection":               {rejected, true},
-		"two rejections":            {errors.Join(rejected, rejected), true},
-		"a failure and a rejection": {errors.Join(lost, rejected), false},
-		"a rejection and a failure": {errors.Join(rejected, lost), false},
-		"a failure":                 {lost, false},
-	} {
-		calls := 0
-		interceptor := intercept(t, nil, retrying(retry.Options{MaxRetries: 1, Delay: -1}))
-		err := interceptor(t.Context(), unaryMethod, &testpb.Empty{}, &testpb.Empty{}, nil,
-			func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
-				calls++
-				return c.err
-			})
-		require.Error(t, err)
-		assert.Equal(t, c.want, calls == 2, name)
-	}
-}
-
-// With a limit of 1, the attempt after a reply that is handled waits for no permit of the one before.
-func TestClient_HandledReplyHoldsNoPermit(t *testing.T) {
-	for name, outside := range map[string]pipeline.Strategy{
-		"retry": retry.New(&retry.Options{MaxRetries: 1, Delay: -1, Handle: func(any, error) bool { return true }}),
-		"hedge": hedge.New(&hedge.Options{MaxHedges: 1, Handle: func(any, error) bool { return true }}),
-	} {
-		var calls atomic.Int32
-		slot := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
-		api := guarded(t, overBufconn, answering(&calls), idempotent, outside, ratelimit.New(slot, nil))
-		_, err := api.UnaryCall(t.Context(), &testpb.SimpleRequest{})
-		require.NoError(t, err, name)
-		assert.EqualValues(t, 2, calls.Load(), name)
-		assert.EqualValues(t, 1, slot.Statistics().AvailablePermits, name)
-	}
-}
-
 func TestStatusError(t *testing.T) {
 	api := guarded(t, overBufconn, &service{unary: func(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
 		pushBack(ctx, "1500")
@@ -265,7 +216,6 @@ func TestStatusError(t *testing.T) {
 	assert.ErrorIs(t, err, rejection(codes.ResourceExhausted, time.Hour), "as without the Client")
 	failure, ok := errors.AsType[*weirgrpc.StatusError](err)
 	require.True(t, ok)
-	assert.Equal(t, unaryMethod, failure.Method)
 	assert.Equal(t, "RESOURCE_EXHAUSTED", failure.ErrorType())
 	wait, ok := pipeline.RetryAfter(err)
 	assert.True(t, ok)
@@ -278,26 +228,6 @@ func TestClient_CodesThatHaveNoName(t *testing.T) {
 	require.True(t, ok)
 	assert.Equal(t, "_OTHER", failure.ErrorType())
 	assert.Equal(t, codes.Code(99), status.Code(err))
-}
-
-func TestClientOptions_MaxRetryAfter(t *testing.T) {
-	for limit, want := range map[time.Duration]time.Duration{0: time.Minute, time.Second: time.Second, -1: time.Hour, 2 * time.Hour: time.Hour} {
-		err := call(t, &weirgrpc.ClientOptions{MaxRetryAfter: limit}, unaryMethod, failing(rejection(codes.Unavailable, time.Hour)))
-		wait, ok := pipeline.RetryAfter(err)
-		assert.True(t, ok)
-		assert.Equal(t, want, wait)
-	}
-}
-
-func TestClientOptions_RetryCodes(t *testing.T) {
-	o := &weirgrpc.ClientOptions{IdempotentMethods: []string{unaryMethod}, RetryCodes: []codes.Code{codes.Aborted, codes.ResourceExhausted}}
-	for code, want := range map[codes.Code]bool{codes.Aborted: true, codes.ResourceExhausted: true, codes.Unavailable: false} {
-		for method, idempotent := range map[string]bool{unaryMethod: true, emptyMethod: false} {
-			failure, ok := errors.AsType[*weirgrpc.StatusError](call(t, o, method, failing(status.Error(code, ""))))
-			require.True(t, ok)
-			assert.Equal(t, want && idempotent, failure.Retryable(), code)
-		}
-	}
 }
 
 // A circuit breaker counts failures, and no statuses that say nothing about the server.
@@ -352,9 +282,6 @@ func TestClient_ErrorsOfStrategies(t *testing.T) {
 		{"another reply", t.Context(), returning(&testpb.SimpleResponse{}, nil), codes.Internal, nil},
 		{"cancelled", ended, returning(nil, nil), codes.Canceled, context.Canceled},
 		{"late", late, returning(nil, nil), codes.DeadlineExceeded, context.DeadlineExceeded},
-		{"foreign context", t.Context(), pipeline.StrategyFunc(func(_ context.Context, next pipeline.Next) (any, error) {
-			return next.Run(context.Background())
-		}), codes.Internal, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := intercept(t, nil, c.strategy)(c.ctx, unaryMethod, nil, &testpb.Empty{}, nil, failing(nil))
@@ -362,21 +289,12 @@ func TestClient_ErrorsOfStrategies(t *testing.T) {
 			s, ok := status.FromError(err)
 			assert.True(t, ok)
 			assert.Equal(t, c.code, s.Code())
-			assert.Equal(t, err.Error(), s.Message())
+			assert.Contains(t, err.Error(), s.Message())
 			if c.is != nil {
 				require.ErrorIs(t, err, c.is)
 			}
 		})
 	}
-}
-
-// A strategy can answer in place of the server.
-func TestClient_Fallback(t *testing.T) {
-	stale := &testpb.SimpleResponse{Username: "stale"}
-	invoke := intercept(t, nil, fallback.New(func(context.Context, any, error) (any, error) { return stale, nil }, nil))
-	var reply testpb.SimpleResponse
-	require.NoError(t, invoke(t.Context(), unaryMethod, nil, &reply, nil, failing(status.Error(codes.Unavailable, ""))))
-	assert.Equal(t, "stale", reply.GetUsername())
 }
 
 func TestClient_CallerSeesTheAttemptThatDecided(t *testing.T) {
@@ -416,7 +334,7 @@ func TestClient_CallerSeesTheAttemptThatDecided(t *testing.T) {
 func TestOutgoingMethod(t *testing.T) {
 	var seen []string
 	record := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
-		seen = append(seen, weirgrpc.OutgoingMethod(ctx), weirgrpc.OutgoingTarget(ctx))
+		seen = append(seen, weirgrpc.OutgoingMethod(ctx))
 		return next.Run(ctx)
 	})
 	api := guarded(t, overBufconn, &service{}, nil, timeout.New(time.Minute, nil), record)
@@ -426,62 +344,15 @@ func TestOutgoingMethod(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, stream.CloseSend())
 	_, _ = stream.Recv()
-	assert.Equal(t, []string{unaryMethod, "passthrough:///bufconn", duplexMethod, "passthrough:///bufconn"}, seen)
+	assert.Equal(t, []string{unaryMethod, duplexMethod}, seen)
 	assert.Empty(t, weirgrpc.OutgoingMethod(t.Context()))
-	assert.Empty(t, weirgrpc.OutgoingTarget(t.Context()))
-}
-
-func TestRetryable(t *testing.T) {
-	assert.False(t, weirgrpc.Retryable(nil, nil))
-	assert.False(t, weirgrpc.Retryable(nil, context.Canceled))
-	assert.True(t, weirgrpc.Retryable(nil, errors.New("boom")))
-	lost := call(t, nil, unaryMethod, failing(status.Error(codes.Unavailable, "")))
-	rejected := call(t, nil, unaryMethod, failing(rejection(codes.Unavailable, 0)))
-	assert.False(t, weirgrpc.Retryable(nil, lost))
-	assert.True(t, weirgrpc.Retryable(nil, rejected))
-	assert.False(t, weirgrpc.Retryable(nil, &timeout.Error{Err: lost}))
-	assert.True(t, weirgrpc.Retryable(nil, &timeout.Error{Err: rejected}))
-	assert.True(t, weirgrpc.Retryable(nil, &timeout.Error{}))
-}
-
-// A Client and the Limits of a server: what the server says reaches the retry, whatever the method.
-func TestClient_WithLimitsOfAServer(t *testing.T) {
-	window := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: 80 * time.Millisecond}))
-	for name, c := range map[string]struct {
-		policy  weirgrpc.Policy
-		retried bool
-		code    codes.Code
-	}{
-		"over quota":                           {weirgrpc.Policy{Limiter: window}, true, codes.OK},
-		"more than the limiter can ever grant": {weirgrpc.Policy{Limiter: window, Cost: func(*weirgrpc.Request) int { return 2 }}, false, codes.ResourceExhausted},
-		"the limiter fails":                    {weirgrpc.Policy{Limiter: weirtest.NewLimiter(weirtest.Fail(errors.New("down")))}, false, codes.Unavailable},
-	} {
-		t.Run(name, func(t *testing.T) {
-			limits := weir.Must(weirgrpc.NewLimits(&weirgrpc.LimitsOptions{Global: c.policy}))
-			retries := 0
-			client := weir.Must(weirgrpc.NewClient(weir.Must(pipeline.New("api", retrying(retry.Options{
-				OnRetry: func(context.Context, pipeline.Event) { retries++ },
-			}))), nil))
-			api := testpb.NewTestServiceClient(overTCP(t, &service{}, []grpc.ServerOption{
-				grpc.ChainUnaryInterceptor(limits.UnaryInterceptor()), grpc.ChainStreamInterceptor(limits.StreamInterceptor()),
-			}, client.DialOptions()...))
-			for range 100 {
-				_, err := api.UnaryCall(t.Context(), &testpb.SimpleRequest{})
-				require.Equal(t, c.code, status.Code(err))
-				if retries > 0 {
-					break
-				}
-			}
-			assert.Equal(t, c.retried, retries > 0)
-		})
-	}
 }
 
 // The caller gets the server's status as it is, whatever the strategies add to the error.
 func TestClient_StatusOfServerUnchanged(t *testing.T) {
 	sent := rejection(codes.ResourceExhausted, time.Hour)
 	for name, s := range map[string]pipeline.Strategy{
-		"a retry that does not wait as long": retry.New(&retry.Options{Handle: weirgrpc.Retryable, MaxRetryAfter: time.Minute}),
+		"a retry that does not wait as long": retry.New(&retry.Options{MaxRetryAfter: time.Minute}),
 		"a strategy of the program": pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
 			value, err := next.Run(ctx)
 			return value, fmt.Errorf("orders: %w", err)
@@ -506,7 +377,7 @@ func TestClient_StatusOfServerUnchanged(t *testing.T) {
 					return sent
 				},
 			}
-			err := call(guarded(t, overBufconn, server, &weirgrpc.ClientOptions{MaxRetryAfter: -1}, s))
+			err := call(guarded(t, overBufconn, server, nil, s))
 			assert.Equal(t, status.Convert(sent).Proto().String(), status.Convert(err).Proto().String(), name+", "+kind)
 			after, ok := pipeline.RetryAfter(err)
 			assert.True(t, ok)

@@ -3,191 +3,114 @@ package weirgrpc
 import (
 	"context"
 	"errors"
-	"fmt"
+	"reflect"
 	"slices"
-	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/transport/internal/exchange"
 )
 
-// An outgoingCall is what unary calls and streams of a [Client] have in common. It is also the context that the pipeline
-// runs with, so that strategies find it.
+// An outgoingCall is what unary calls and streams of a [Client] have in common: a call with all attempts at it.
 type outgoingCall struct {
-	context.Context // the caller's
+	exchange.Exchange[*clientAttempt]
 
-	client    *Client
-	method    string
-	conn      *grpc.ClientConn // can be nil in a test of the program
-	alone     bool             // the connection has grpc-go's retries disabled
-	options   []grpc.CallOption
-	outputs   []grpc.CallOption         // the Header, Trailer and Peer of a unary call, which each attempt has for itself
-	finishers []grpc.OnFinishCallOption // the caller's, which are called once for all attempts
-
-	mu         sync.Mutex
-	sent       int            // attempts that were made
-	running    int            // attempts that have not ended
-	processed  bool           // the server may have processed an attempt
-	settled    bool           // the pipeline has returned
-	idle       chan struct{}  // closed when running is 0; nil if close does not wait
-	idempotent int8           // 1 or -1; 0: the function of the options has not been asked
-	last       *clientAttempt // the attempt that ended last
+	client  *Client
+	caller  context.Context // the caller's
+	method  string
+	conn    *grpc.ClientConn
+	options []grpc.CallOption // the caller's, without OnFinish
+	finish  []func(error)     // the caller's functions of OnFinish, which are called once for all attempts
 }
 
-// outgoingKey asks a context for the nearest call.
+// outgoingKey asks a context for the method of the nearest call.
 type outgoingKey struct{}
-
-// String returns only what never changes: fmt would read all fields, and race with attempts.
-func (x *outgoingCall) String() string { return fmt.Sprintf("%v.weirgrpc", x.Context) }
-
-func (x *outgoingCall) outgoing() *outgoingCall { return x }
-
-func outgoingFrom(ctx context.Context) *outgoingCall {
-	if x, ok := ctx.Value(outgoingKey{}).(interface{ outgoing() *outgoingCall }); ok {
-		return x.outgoing()
-	}
-	return nil
-}
 
 // OutgoingMethod returns the method of the call of a [Client] that a context belongs to, such as
 // "/package.Service/Method", or "" if there is none. It is a key function for limiters in a pipeline:
 //
 //	ratelimit.NewPartitioned(buckets, weirgrpc.OutgoingMethod, nil)
 func OutgoingMethod(ctx context.Context) string {
-	if x := outgoingFrom(ctx); x != nil {
-		return x.method
-	}
-	return ""
+	method, _ := ctx.Value(outgoingKey{}).(string)
+	return method
 }
 
-// OutgoingTarget returns the target of the connection on which the call of a [Client] is made, as it was passed to
-// [grpc.NewClient], or "" if the context belongs to no call. It is a key function for a Client of several connections.
-func OutgoingTarget(ctx context.Context) string {
-	if x := outgoingFrom(ctx); x != nil && x.conn != nil {
-		return x.conn.Target()
-	}
-	return ""
-}
-
-// setOptions takes the options that attempts must not share out of the caller's. shareOutputs: the attempts can share
-// Header, Trailer and Peer.
-func (x *outgoingCall) setOptions(options []grpc.CallOption, shareOutputs bool) {
-	x.options = options
-	for i, option := range options {
-		switch o := option.(type) {
-		case grpc.HeaderCallOption, grpc.TrailerCallOption, grpc.PeerCallOption:
-			if shareOutputs {
-				continue
-			}
-			x.outputs = append(x.outputs, o)
-		case grpc.OnFinishCallOption:
-			x.finishers = append(x.finishers, o)
-		default:
-			continue
-		}
-		if len(x.outputs)+len(x.finishers) == 1 { // the first: from here on the options are a copy
-			x.options = slices.Clone(options)
-		}
-		x.options[i] = grpc.EmptyCallOption{}
-	}
-}
-
-// finish calls the caller's functions for the end of the call.
-func (x *outgoingCall) finish(err error) {
-	if x.sent == 0 {
-		return // as grpc-go, which does not call them for a call that an interceptor rejects
-	}
-	for _, o := range x.finishers {
-		o.OnFinish(err)
-	}
-}
-
-// isIdempotentLocked asks the function of the options at most once, and only if it matters.
-func (x *outgoingCall) isIdempotentLocked() bool {
-	if x.idempotent == 0 {
-		x.idempotent = -1
-		if x.client.options.Idempotent(x.method) {
-			x.idempotent = 1
+// begin returns the context for the pipeline.
+func (x *outgoingCall) begin(ctx context.Context, c *Client, method string, conn *grpc.ClientConn, options []grpc.CallOption) context.Context {
+	x.Name, x.Repeat = "weirgrpc: the call", func() bool { return c.isIdempotent(method) }
+	x.client, x.caller, x.method, x.conn = c, ctx, method, conn
+	for _, option := range options {
+		if o, ok := option.(grpc.OnFinishCallOption); ok {
+			x.finish = append(x.finish, o.OnFinish)
+		} else {
+			x.options = append(x.options, option)
 		}
 	}
-	return x.idempotent == 1
+	return context.WithValue(ctx, outgoingKey{}, method)
 }
 
-// refusalLocked returns why there must not be another attempt now, or nil.
-func (x *outgoingCall) refusalLocked() error {
+// finished calls the caller's functions for the end of the call. As in grpc-go, they are not called for a call that an
+// interceptor rejects.
+func (x *outgoingCall) finished(err error) {
+	if x.Begun() > 0 {
+		for _, f := range x.finish {
+			f(err)
+		}
+	}
+}
+
+// refusedOr returns err, or the outcome of the attempt before one that was not made.
+func (x *outgoingCall) refusedOr(result any, err error) (any, error) {
+	if ended := x.Ended(); exchange.IsRefusal(err) && len(ended) > 0 {
+		return ended[len(ended)-1].outcome()
+	}
+	return result, err
+}
+
+// A clientAttempt is one try of a call.
+type clientAttempt struct {
+	call    *outgoingCall
+	reply   any
+	failure *StatusError // nil: it was successful
+	header  metadata.MD
+	trailer metadata.MD // nil: there was no stream on a connection; see unsent
+	peer    peer.Peer
+	over    atomic.Bool // grpc-go has called the attempt's OnFinish
+}
+
+// end records how the attempt ended.
+func (a *clientAttempt) end(failure *StatusError) error {
+	a.failure = failure
+	return a.call.End(a, failure == nil || !failure.unprocessed)
+}
+
+// outcome returns what the strategies see of the attempt. A status that is no failure is a result.
+func (a *clientAttempt) outcome() (any, error) {
 	switch {
-	case x.settled:
-		return errTooLate
-	case x.sent == 0:
-		return nil
-	case x.running > 0 && !x.isIdempotentLocked():
-		return errAtTheSameTime
-	case x.processed && !x.isIdempotentLocked():
-		return errSentBefore
+	case a.failure == nil:
+		return a.reply, nil
+	case a.failure.failed:
+		return nil, a.failure
 	default:
-		return nil
+		return a.failure, nil
 	}
 }
 
-// beginLocked counts an attempt that begins.
-func (x *outgoingCall) beginLocked(a *clientAttempt) {
-	a.call, a.number = x, x.sent
-	x.sent++
-	x.running++
-}
+// unsent reports whether the attempt certainly was not sent: grpc-go has ended it without a stream on a connection. When
+// there is a stream, grpc-go sets the Trailer of the call, to an empty map at least. An interceptor that does not hand on
+// the options leaves the trailer nil too, and then over is false. When over is true, the trailer does not change any more.
+func (a *clientAttempt) unsent() bool { return a.over.Load() && a.trailer == nil }
 
-// endLocked counts an attempt that has ended. It returns false if the pipeline has returned already.
-func (x *outgoingCall) endLocked(a *clientAttempt) bool {
-	if a.failure == nil || !a.failure.unprocessed {
-		x.processed = true
-	}
-	x.stopLocked()
-	if x.settled {
-		return false
-	}
-	x.last = a
-	return true
-}
-
-// abortLocked counts an attempt that has panicked or left its goroutine. It has no outcome.
-func (x *outgoingCall) abortLocked() {
-	x.processed = true
-	x.stopLocked()
-}
-
-func (x *outgoingCall) stopLocked() {
-	x.running--
-	if x.running == 0 && x.idle != nil {
-		close(x.idle)
-	}
-}
-
-// close lets no other attempt begin, and waits for running attempts. An attempt reads the caller's request and writes the
-// caller's reply, which the caller can use as soon as the call has returned.
-func (x *outgoingCall) close() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.settled = true
-	if x.running > 0 {
-		x.idle = make(chan struct{})
-		x.mu.Unlock()
-		<-x.idle
-		x.mu.Lock()
-	}
-}
-
-// An ending is what is known of the end of an attempt, apart from its error.
-type ending struct {
-	trailer metadata.MD
-	unsent  bool // the attempt certainly was not sent
-}
-
-// newStatusError returns the error of an attempt whose context is ctx.
-func (x *outgoingCall) newStatusError(ctx context.Context, a *clientAttempt, err error, end ending) *StatusError {
+// newStatusError returns the error of an attempt whose context is ctx. trailer is nil if it is not known.
+func (a *clientAttempt) newStatusError(ctx context.Context, err error, trailer metadata.MD, unsent bool) *StatusError {
+	x := a.call
 	s, ok := status.FromError(err)
 	if !ok {
 		s = status.FromContextError(err)
@@ -195,43 +118,138 @@ func (x *outgoingCall) newStatusError(ctx context.Context, a *clientAttempt, err
 	if s.Code() == codes.OK { // an error that says that it is none
 		s = status.New(codes.Unknown, err.Error())
 	}
-	options := &x.client.options
-	e := &StatusError{Method: x.method, err: err, status: s, attempt: a, says: comebackOf(end.trailer, s)}
+	e := &StatusError{err: err, status: s, attempt: a, says: comebackOf(trailer, s)}
 	if !e.says.asked && !e.says.never {
 		e.says.wait, e.says.asked = pipeline.RetryAfter(err) // of an interceptor inside this one
 	}
-	e.says.wait = min(e.says.wait, options.MaxRetryAfter)
 	if ended := ctx.Err(); ended != nil && (isContextCode(s.Code()) || errors.Is(err, ended)) {
 		e.ended = pipeline.ContextError(ctx)
 	}
-	e.failed = e.ended != nil || options.Failed(s.Code())
-	e.unprocessed = !e.says.never && e.isUnprocessed(end.unsent)
-	e.retryable = x.Err() == nil && !e.says.never && x.isRetryable(e)
+	e.failed = e.ended != nil || x.client.failed(s.Code())
+	e.unprocessed = !e.says.never && e.isUnprocessed(unsent)
+	e.retryable = x.caller.Err() == nil && !e.says.never && e.isRetryable()
 	return e
 }
 
-// isUnprocessed reports whether the server has certainly not processed the attempt.
-func (e *StatusError) isUnprocessed(unsent bool) bool {
-	switch code := e.status.Code(); {
-	case pipeline.NotCalled(e.err): // a strategy or an interceptor further inside has rejected the call
-		return true
-	case code == codes.Unavailable:
-		return unsent || e.says.asked
-	case code == codes.ResourceExhausted:
-		return e.says.asked
-	default:
-		return false
-	}
+// A clientUnary is a unary call with all attempts at it.
+type clientUnary struct {
+	outgoingCall
+
+	request  any
+	reply    any // the caller's, which the first attempt fills in; others have their own
+	newReply func() any
+	invoker  grpc.UnaryInvoker
+	outputs  []grpc.CallOption // the caller's Header, Trailer and Peer, which the attempt that decides fills in
 }
 
-func (x *outgoingCall) isRetryable(e *StatusError) bool {
-	if retryable, known := pipeline.Retryable(e.err); known && !retryable {
-		return false // an interceptor inside this one has decided
+// run makes the call. It returns when all attempts have ended, because they use the request and the reply.
+func (x *clientUnary) run(ctx context.Context, p *pipeline.Pipeline) error {
+	defer x.Settle() // also if the pipeline panics
+	x.Overlap, x.Wait = true, true
+	x.options = slices.DeleteFunc(x.options, func(option grpc.CallOption) bool {
+		switch option.(type) {
+		case grpc.HeaderCallOption, grpc.TrailerCallOption, grpc.PeerCallOption:
+			x.outputs = append(x.outputs, option)
+			return true
+		default:
+			return false
+		}
+	})
+	if m, ok := x.reply.(proto.Message); ok { // the type now, because an attempt can be writing the reply later
+		t := m.ProtoReflect().Type()
+		x.newReply = func() any { return t.New().Interface() }
+	} else if t := reflect.TypeOf(x.reply); t != nil && t.Kind() == reflect.Pointer {
+		x.newReply = func() any { return reflect.New(t.Elem()).Interface() }
+	} else {
+		return status.Errorf(codes.Internal, "weirgrpc: the reply is a %T, which is no pointer", x.reply)
 	}
-	if e.unprocessed {
-		return true
+	result, err := pipeline.ExecuteValue(ctx, p, x.send)
+	x.Settle()
+	result, err = x.refusedOr(result, err)
+	if err == nil {
+		err = x.deliver(result)
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return slices.Contains(x.client.options.RetryCodes, e.status.Code()) && x.isIdempotentLocked()
+	if err != nil {
+		if failure, ok := errors.AsType[*StatusError](err); ok && failure.attempt != nil && failure.attempt.call == &x.outgoingCall {
+			x.setOutputs(failure.attempt)
+		}
+		err = callerError(x.caller, err)
+	}
+	x.finished(err)
+	return err
+}
+
+// send makes one attempt. Strategies can run it many times, at the same time, and after the pipeline has returned.
+func (x *clientUnary) send(ctx context.Context) (any, error) {
+	number, err := x.Begin()
+	if err != nil {
+		return nil, err
+	}
+	returned := false
+	defer func() {
+		if !returned { // a panic, or runtime.Goexit
+			x.Abort()
+		}
+	}()
+	a := &clientAttempt{call: &x.outgoingCall, reply: x.reply}
+	if number > 0 {
+		a.reply = x.newReply()
+	}
+	options := append(slices.Clip(x.options), grpc.Header(&a.header), grpc.Trailer(&a.trailer), grpc.Peer(&a.peer),
+		grpc.OnFinish(func(error) { a.over.Store(true) }))
+	var failure *StatusError
+	if err = x.invoker(ctx, x.method, x.request, a.reply, x.conn, options...); err != nil {
+		failure = a.newStatusError(ctx, err, a.trailer, a.unsent())
+	}
+	returned = true
+	if err = a.end(failure); err != nil {
+		return nil, err
+	}
+	return a.outcome()
+}
+
+// deliver makes the result of the pipeline the caller's reply, or returns the error that it stands for.
+func (x *clientUnary) deliver(result any) error {
+	if failure, ok := result.(*StatusError); ok && failure != nil {
+		return failure
+	}
+	source, target := reflect.ValueOf(result), reflect.ValueOf(x.reply)
+	switch {
+	case !source.IsValid() || source.Kind() == reflect.Pointer && source.IsNil():
+		return errNoReply
+	case source.Type() != target.Type():
+		return status.Errorf(codes.Internal, "weirgrpc: the pipeline returned a %T, want %T", result, x.reply)
+	}
+	if source.Pointer() != target.Pointer() {
+		if message, ok := x.reply.(proto.Message); ok {
+			proto.Reset(message)
+			proto.Merge(message, result.(proto.Message)) //nolint:forcetypeassert // it has the type of the reply
+		} else {
+			target.Elem().Set(source.Elem())
+		}
+	}
+	for _, a := range x.Ended() {
+		if a.failure == nil && a.reply == result {
+			x.setOutputs(a)
+		}
+	}
+	return nil
+}
+
+// setOutputs sets what the caller's Header, Trailer and Peer options point to. It does nothing if there was no stream on a
+// connection, as grpc-go.
+func (x *clientUnary) setOutputs(a *clientAttempt) {
+	if a.trailer == nil {
+		return
+	}
+	for _, option := range x.outputs {
+		switch o := option.(type) {
+		case grpc.HeaderCallOption:
+			*o.HeaderAddr = a.header
+		case grpc.TrailerCallOption:
+			*o.TrailerAddr = a.trailer
+		case grpc.PeerCallOption:
+			*o.PeerAddr = a.peer
+		}
+	}
 }

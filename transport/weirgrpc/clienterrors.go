@@ -3,28 +3,29 @@ package weirgrpc
 import (
 	"context"
 	"errors"
+	"math"
+	"strconv"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/code"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/timeout"
-	"github.com/weir-go/weir/transport/internal/unsent"
 )
 
 // A StatusError is the status of an attempt of a [Client], as the strategies and the caller get it. It wraps the error
 // that grpc-go has returned, and has its text. If the context of the attempt has ended, it also matches the context's
 // error and cause. Only a Client makes StatusErrors with a status.
 type StatusError struct {
-	// Method is the method of the call, such as "/package.Service/Method".
-	Method string
-
 	err         error          // what the invoker has returned
 	status      *status.Status // of err
 	ended       error          // the error of the attempt's context, if it has ended
-	says        comeback       // its wait is cut to MaxRetryAfter
+	says        comeback
 	retryable   bool
 	unprocessed bool // the server has certainly not processed the attempt
 	failed      bool // strategies see it as an error
@@ -48,8 +49,7 @@ func (e *StatusError) Is(target error) bool { return e.ended != nil && errors.Is
 // GRPCStatus returns the status, for [status.FromError].
 func (e *StatusError) GRPCStatus() *status.Status { return e.status }
 
-// RetryAfter returns the wait that the server asks for, up to [ClientOptions.MaxRetryAfter]. ok is false if it asks for
-// none.
+// RetryAfter returns the wait that the server asks for. ok is false if it asks for none.
 func (e *StatusError) RetryAfter() (d time.Duration, ok bool) { return e.says.wait, e.says.asked }
 
 // ErrorType returns the code, such as "UNAVAILABLE", which telemetry reports as error.type.
@@ -60,47 +60,40 @@ func (e *StatusError) ErrorType() string { return codeText(e.status.Code()) }
 //   - The call was not sent: the code is UNAVAILABLE, and there was no connection.
 //   - The server has rejected the call and asks for another attempt: the code is RESOURCE_EXHAUSTED or UNAVAILABLE, with
 //     a grpc-retry-pushback-ms or a RetryInfo. A limiter does so before the call reaches its handler.
-//   - The method is idempotent, and the code is among [ClientOptions.RetryCodes].
+//   - The method is idempotent, and the code is UNAVAILABLE or DEADLINE_EXCEEDED. For other codes, set the Handle of the retry.
 //
 // After UNAVAILABLE alone, the server may have processed the call, and the connection may have been lost afterwards.
 // RESOURCE_EXHAUSTED alone can mean a quota that is used up, or a message that is too large, so that a retry would fail
 // again. If grpc-retry-pushback-ms is negative or invalid, or if the caller's context has ended, no call is retryable.
 func (e *StatusError) Retryable() bool { return e.retryable }
 
-// isOf reports whether the error is about an attempt of x.
-func (e *StatusError) isOf(x *outgoingCall) bool { return e.attempt != nil && e.attempt.call == x }
-
-// Retryable reports whether an attempt that ended with err can be followed by another one. It is for retry.Options.Handle,
-// so that the retry does not wait before an attempt that the [Client] would not make. It returns false for
-//
-//   - a nil error;
-//   - a [*StatusError] whose Retryable method returns false;
-//   - a [*timeout.Error] for such a StatusError: it cut off an attempt of a method that is not idempotent;
-//   - errors that match [context.Canceled].
-//
-// It returns true for all other errors, such as the rejection of a limiter inside the retry.
-func Retryable(_ any, err error) bool {
-	if err == nil {
+// isUnprocessed reports whether the server has certainly not processed the attempt.
+func (e *StatusError) isUnprocessed(unsent bool) bool {
+	switch code := e.status.Code(); {
+	case pipeline.NotCalled(e.err): // a strategy or an interceptor further inside has rejected the call
+		return true
+	case code == codes.Unavailable:
+		return unsent || e.says.asked
+	case code == codes.ResourceExhausted:
+		return e.says.asked
+	default:
 		return false
 	}
-	if retryable, known := pipeline.Retryable(err); known {
-		return retryable
+}
+
+func (e *StatusError) isRetryable() bool {
+	if retryable, known := pipeline.Retryable(e.err); known && !retryable {
+		return false // an interceptor inside this one has decided
 	}
-	return !errors.Is(err, context.Canceled)
+	code := e.status.Code()
+	return e.unprocessed || (code == codes.Unavailable || code == codes.DeadlineExceeded) && e.attempt.call.Repeat()
 }
 
-// codeTexts are the names of the codes on the wire.
-var codeTexts = [...]string{
-	"OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED",
-	"RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE",
-	"DATA_LOSS", "UNAUTHENTICATED",
-}
-
-// codeText returns the name of the code. A server can send any number, and a handler return any: all those without a name
-// have one text, so that they cannot fill the metrics.
+// codeText returns the name of the code on the wire. A server can send any number, and a handler return any: all those
+// without a name have one text, so that they cannot fill the metrics.
 func codeText(c codes.Code) string {
-	if int64(c) < int64(len(codeTexts)) {
-		return codeTexts[c]
+	if name, ok := code.Code_name[int32(min(c, math.MaxInt32))]; ok { //nolint:gosec // it fits
+		return name
 	}
 	return "_OTHER"
 }
@@ -149,8 +142,6 @@ func codeOf(err error) codes.Code {
 		return codes.Canceled
 	case errors.Is(err, context.DeadlineExceeded):
 		return codes.DeadlineExceeded
-	case errors.Is(err, errNoReply), errors.Is(err, errReplyType), errors.Is(err, errContext), errors.Is(err, pipeline.ErrResultType):
-		return codes.Internal
 	default:
 		return codes.Unknown
 	}
@@ -158,13 +149,40 @@ func codeOf(err error) codes.Code {
 
 func isContextCode(c codes.Code) bool { return c == codes.Canceled || c == codes.DeadlineExceeded }
 
-var (
-	errSentBefore    = &unsent.Error{Text: "weirgrpc: the call has been sent, and must not be sent again"}
-	errTooLate       = &unsent.Error{Text: "weirgrpc: the call has ended"}
-	errStreamOpen    = &unsent.Error{Text: "weirgrpc: the stream is open, and cannot be opened again"}
-	errAtTheSameTime = &unsent.Error{Text: "weirgrpc: the call is being sent, and must not be sent twice at the same time", Later: true}
+var errNoReply = status.Error(codes.Internal, "weirgrpc: the pipeline returned neither a reply nor an error")
 
-	errNoReply   = errors.New("weirgrpc: the pipeline returned neither a reply nor an error")
-	errReplyType = errors.New("weirgrpc: the pipeline returned a reply of the wrong type")
-	errContext   = errors.New("weirgrpc: a strategy ran the call with a context that is not derived from the call's")
-)
+// A comeback is what a server says about another attempt.
+type comeback struct {
+	wait  time.Duration
+	asked bool // the server asks for another attempt after wait
+	never bool // the server asks for no other attempt
+}
+
+// comebackOf returns what the trailer says, or what the details of the status say if the trailer says nothing. A trailer that
+// is negative, no number of 32 bits, or there twice asks for no other attempt.
+func comebackOf(trailer metadata.MD, s *status.Status) comeback {
+	if lines := trailer[pushbackTrailer]; len(lines) > 0 {
+		ms, err := strconv.ParseInt(lines[0], 10, 32)
+		if len(lines) > 1 || err != nil || ms < 0 {
+			return comeback{never: true}
+		}
+		return comeback{wait: time.Duration(ms) * time.Millisecond, asked: true}
+	}
+	wait, ok := retryInfoOf(s)
+	return comeback{wait: wait, asked: ok}
+}
+
+// retryInfoOf returns the delay of the first RetryInfo in the details of the status. A RetryInfo without a delay asks for
+// another attempt at once. One with an invalid or negative delay says nothing.
+func retryInfoOf(s *status.Status) (wait time.Duration, ok bool) {
+	for _, detail := range s.Details() {
+		if info, is := detail.(*errdetails.RetryInfo); is {
+			delay := info.GetRetryDelay()
+			if delay != nil && (delay.CheckValid() != nil || delay.AsDuration() < 0) {
+				return 0, false
+			}
+			return delay.AsDuration(), true
+		}
+	}
+	return 0, false
+}

@@ -6,15 +6,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/hedge"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -34,13 +31,7 @@ func TestClient_FunctionsOfTheProgramThatDoNotReturn(t *testing.T) {
 			}
 		}
 		for name, o := range map[string]*weirgrpc.ClientOptions{
-			"Idempotent": {Idempotent: func(string) bool { once(); return true }},
-			"Failed":     {Failed: func(codes.Code) bool { once(); return true }},
-			"Listener": {IdempotentMethods: []string{"*"}, Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
-				if e.Name == weirgrpc.EventServiceConfigRetry {
-					once()
-				}
-			})},
+			"Failed":   {Failed: func(codes.Code) bool { once(); return true }},
 			"OnFinish": {},
 		} {
 			for kind, strategy := range map[string]pipeline.Strategy{
@@ -50,7 +41,7 @@ func TestClient_FunctionsOfTheProgramThatDoNotReturn(t *testing.T) {
 					l, back := slots(t, 1)
 					client := weir.Must(weirgrpc.NewClient(weir.Must(pipeline.New("api", strategy, ratelimit.New(l, nil))), o))
 					var u unavailable
-					conn := overBufconn(t, u.service(), nil, grpc.WithDefaultServiceConfig(serviceConfig), grpc.WithUnaryInterceptor(client.UnaryInterceptor()))
+					conn := overBufconn(t, u.service(), nil, grpc.WithUnaryInterceptor(client.UnaryInterceptor()))
 					api := testpb.NewTestServiceClient(conn)
 					var options []grpc.CallOption
 					if name == "OnFinish" {
@@ -87,8 +78,7 @@ func TestClientStream_FunctionsOfTheProgramThatDoNotReturn(t *testing.T) {
 			}
 		}
 		for name, o := range map[string]*weirgrpc.ClientOptions{
-			"Idempotent": {Idempotent: func(string) bool { once(); return true }},
-			"Failed":     {Failed: func(codes.Code) bool { once(); return true }},
+			"Failed": {Failed: func(codes.Code) bool { once(); return true }},
 		} {
 			t.Run(how+"/"+name, func(t *testing.T) {
 				l, back := slots(t, 1)
@@ -111,57 +101,4 @@ func TestClientStream_FunctionsOfTheProgramThatDoNotReturn(t *testing.T) {
 			})
 		}
 	}
-}
-
-func TestMiddlewareLimiter_FunctionsOfTheProgramThatDoNotReturn(t *testing.T) {
-	for _, leave := range []func(){func() { panic("function") }, runtime.Goexit} {
-		l, back := slots(t, 1)
-		limit := weir.Must(weirgrpc.NewMiddlewareLimiter(l, &weirgrpc.MiddlewareLimiterOptions{Permits: func(context.Context) int { leave(); return 1 }}))
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			defer func() { _ = recover() }()
-			_ = limit.Limit(context.Background())
-			t.Error("it returned")
-		}()
-		<-done
-		back()
-	}
-}
-
-// A limiter of the program that grants permits and returns an error gets them back.
-func TestMiddlewareLimiter_GrantAndError(t *testing.T) {
-	released := 0
-	limit := weir.Must(weirgrpc.NewMiddlewareLimiter(both{func() { released++ }}, nil))
-	require.ErrorIs(t, limit.Limit(t.Context()), limiter.ErrClosed)
-	assert.Equal(t, 1, released)
-}
-
-type both struct{ release func() }
-
-func (b both) TryAcquire(_ context.Context, n int) (limiter.Lease, error) {
-	return custom.Granted(n, b.release), limiter.ErrClosed
-}
-
-func (b both) Acquire(ctx context.Context, n int) (limiter.Lease, error) { return b.TryAcquire(ctx, n) }
-
-// The options are asked while only the call that asks is held up.
-func TestClient_IdempotentThatBlocks(t *testing.T) {
-	blocked, goOn := make(chan struct{}), make(chan struct{})
-	first := true
-	invoke := intercept(t, &weirgrpc.ClientOptions{Idempotent: func(string) bool {
-		if first {
-			first = false
-			close(blocked)
-			<-goOn
-		}
-		return false
-	}})
-	lost := failing(status.Error(codes.Unavailable, ""))
-	done := make(chan error)
-	go func() { done <- invoke(context.Background(), unaryMethod, nil, &testpb.Empty{}, nil, lost) }()
-	<-blocked
-	assert.Equal(t, codes.Unavailable, status.Code(invoke(t.Context(), unaryMethod, nil, &testpb.Empty{}, nil, lost)))
-	close(goOn)
-	assert.Equal(t, codes.Unavailable, status.Code(<-done))
 }

@@ -93,35 +93,6 @@ func TestClientStream_PermitIsHeldUntilTheEnd(t *testing.T) {
 	}
 }
 
-// Streams of one direction hold their permits until they have ended, too.
-func TestClientStream_OneDirection(t *testing.T) {
-	l, back := slots(t, 1)
-	api := guarded(t, overBufconn, &service{output: func(_ *testpb.StreamingOutputCallRequest, s grpc.ServerStreamingServer[testpb.StreamingOutputCallResponse]) error {
-		return errors.Join(s.Send(&testpb.StreamingOutputCallResponse{}), s.Send(&testpb.StreamingOutputCallResponse{}))
-	}}, nil, ratelimit.New(l, nil))
-	output, err := api.StreamingOutputCall(t.Context(), &testpb.StreamingOutputCallRequest{})
-	require.NoError(t, err)
-	for range 2 {
-		_, err = output.Recv()
-		require.NoError(t, err)
-		assert.Zero(t, l.Statistics().AvailablePermits)
-	}
-	_, err = output.Recv()
-	require.Equal(t, io.EOF, err)
-	back()
-
-	input, err := api.StreamingInputCall(t.Context())
-	require.NoError(t, err)
-	for range 3 {
-		require.NoError(t, input.Send(&testpb.StreamingInputCallRequest{}))
-	}
-	assert.Zero(t, l.Statistics().AvailablePermits)
-	reply, err := input.CloseAndRecv()
-	require.NoError(t, err)
-	assert.EqualValues(t, 3, reply.GetAggregatedPayloadSize())
-	back()
-}
-
 // A breaker counts how streams end.
 func TestClientStream_CircuitBreaker(t *testing.T) {
 	for code, want := range map[codes.Code]circuitbreaker.State{codes.OK: circuitbreaker.Closed, codes.NotFound: circuitbreaker.Closed, codes.Unavailable: circuitbreaker.Open} {
@@ -152,7 +123,8 @@ func TestClientStream_RetryAfter(t *testing.T) {
 	wait, ok := pipeline.RetryAfter(err)
 	assert.True(t, ok)
 	assert.Equal(t, 70*time.Millisecond, wait)
-	assert.True(t, weirgrpc.Retryable(nil, err), "the caller can open the stream again")
+	retryable, known := pipeline.Retryable(err)
+	assert.True(t, retryable && known, "the caller can open the stream again")
 	assert.EqualValues(t, 1, streams.Load(), "the pipeline does not")
 }
 
@@ -295,7 +267,7 @@ func TestClientStream_Hedge(t *testing.T) {
 		_, _ = s.Recv()
 		return nil
 	}}
-	api := guarded(t, overBufconn, s, idempotent, hedge.New(&hedge.Options{Delay: time.Millisecond, Handle: weirgrpc.Retryable}))
+	api := guarded(t, overBufconn, s, idempotent, hedge.New(&hedge.Options{Delay: time.Millisecond}))
 	stream, err := api.FullDuplexCall(t.Context())
 	require.NoError(t, err)
 	time.Sleep(20 * time.Millisecond) // the hedge begins its second attempt meanwhile, and is refused
@@ -375,24 +347,4 @@ func TestClientStream_PermitIsBackAtTheEnd(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A retry that would make another attempt, which cannot be made, does not keep the end of the stream from the caller.
-func TestClientStream_RetryThatWaits(t *testing.T) {
-	s := &service{duplex: func(grpc.BidiStreamingServer[testpb.StreamingOutputCallRequest, testpb.StreamingOutputCallResponse]) error {
-		return rejection(codes.ResourceExhausted, time.Minute)
-	}}
-	every := func(_ any, err error) bool { return err != nil }
-	api := guarded(t, overBufconn, s, nil, retry.New(&retry.Options{Handle: every}))
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	defer time.AfterFunc(30*time.Second, cancel).Stop() // the retry waits longer
-	stream, err := api.FullDuplexCall(ctx)
-	require.NoError(t, err)
-	_, err = stream.Recv()
-	require.Equal(t, codes.ResourceExhausted, status.Code(err))
-	wait, ok := pipeline.RetryAfter(err)
-	assert.True(t, ok)
-	assert.Equal(t, time.Minute, wait)
-	require.NoError(t, ctx.Err())
 }

@@ -71,24 +71,6 @@ func TestClientUnary_Hedge(t *testing.T) {
 	}
 }
 
-// A method that is not idempotent is not hedged.
-func TestClientUnary_HedgeOfOtherMethods(t *testing.T) {
-	var calls atomic.Int32
-	s := &service{unary: func(context.Context, *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
-		calls.Add(1)
-		time.Sleep(20 * time.Millisecond)
-		return &testpb.SimpleResponse{Username: "the only"}, nil
-	}}
-	for _, handle := range []func(any, error) bool{nil, weirgrpc.Retryable} {
-		calls.Store(0)
-		api := guarded(t, overBufconn, s, nil, hedge.New(&hedge.Options{Delay: time.Millisecond, Handle: handle}))
-		reply, err := api.UnaryCall(t.Context(), &testpb.SimpleRequest{})
-		require.NoError(t, err)
-		assert.Equal(t, "the only", reply.GetUsername())
-		assert.EqualValues(t, 1, calls.Load())
-	}
-}
-
 // A hedge that handles replies can return an earlier one: later attempts have not overwritten it.
 func TestClientUnary_HedgeReturnsAnEarlierReply(t *testing.T) {
 	var calls atomic.Int32
@@ -120,50 +102,11 @@ func TestClientUnary_RepliesOfOtherCodecs(t *testing.T) {
 	require.NoError(t, intercept(t, idempotent, first)(t.Context(), unaryMethod, nil, &reply, nil, fill))
 	assert.Equal(t, "2", reply.Text)
 
-	// A reply that is no pointer cannot be made twice, so there is one attempt only.
-	for _, reply := range []any{map[string]any{}, []int{}, 7, nil} {
+	for _, reply := range []any{map[string]any{}, 7, nil} {
 		number = 0
-		_ = intercept(t, idempotent, first)(t.Context(), unaryMethod, nil, reply, nil, fill)
-		assert.Equal(t, 1, number)
-	}
-}
-
-// A retry does not begin a wait that the deadline would cut off, and a wait that it begins is exactly as long as the
-// server asks for.
-func TestClientUnary_DeadlinesAreExact(t *testing.T) {
-	for _, c := range []struct {
-		name     string
-		deadline time.Duration
-		took     time.Duration
-		calls    int32
-		code     codes.Code
-	}{
-		{"enough time", 10 * time.Second, 3 * time.Second, 2, codes.OK},
-		{"the wait would end at the deadline", 3 * time.Second, 0, 1, codes.ResourceExhausted},
-		{"the wait would outlast the deadline", time.Second, 0, 1, codes.ResourceExhausted},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var calls atomic.Int32
-				invoke := intercept(t, nil, retrying(retry.Options{}), timeout.New(time.Minute, nil))
-				ctx, cancel := context.WithTimeout(t.Context(), c.deadline)
-				defer cancel()
-				began := time.Now()
-				err := invoke(ctx, unaryMethod, nil, &testpb.Empty{}, nil,
-					func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
-						if calls.Add(1) == 1 {
-							return rejection(codes.ResourceExhausted, 3*time.Second)
-						}
-						return nil
-					})
-				assert.Equal(t, c.code, status.Code(err))
-				assert.Equal(t, c.took, time.Since(began))
-				assert.Equal(t, c.calls, calls.Load())
-				if err != nil {
-					assert.ErrorIs(t, err, context.DeadlineExceeded)
-				}
-			})
-		})
+		err := intercept(t, idempotent, first)(t.Context(), unaryMethod, nil, reply, nil, fill)
+		assert.Equal(t, codes.Internal, status.Code(err))
+		assert.Zero(t, number)
 	}
 }
 
@@ -289,7 +232,7 @@ func TestClient_CancelledCallsLeaveNothing_ConcurrentSafe(t *testing.T) {
 				return &testpb.SimpleResponse{Username: r.GetResponseStatus().GetMessage()}, nil
 			}}
 			api := guarded(t, w, s, idempotent,
-				retrying(retry.Options{MaxRetries: 2}), hedge.New(&hedge.Options{Delay: 2 * time.Millisecond, Handle: weirgrpc.Retryable}),
+				retrying(retry.Options{MaxRetries: 2}), hedge.New(&hedge.Options{Delay: 2 * time.Millisecond}),
 				ratelimit.New(l, nil), timeout.New(time.Minute, nil))
 			var next, answered atomic.Int64
 			var wg sync.WaitGroup
@@ -395,26 +338,6 @@ func TestClientUnary_RecoveredPanic(t *testing.T) {
 		})
 	assert.ErrorContains(t, err, "must not be sent again")
 	assert.Equal(t, 2, calls)
-}
-
-// The timeout of an attempt is a failure that the retry outside it repeats, if the method is idempotent.
-func TestClientUnary_RetriesATimeout(t *testing.T) {
-	for o, want := range map[*weirgrpc.ClientOptions]int{nil: 1, idempotent: 3} {
-		synctest.Test(t, func(t *testing.T) {
-			calls := 0
-			began := time.Now()
-			err := intercept(t, o, retrying(retry.Options{MaxRetries: 2}), timeout.New(time.Second, nil))(t.Context(), unaryMethod, nil, &testpb.Empty{}, nil,
-				func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-					calls++
-					<-ctx.Done()
-					return status.FromContextError(ctx.Err()).Err()
-				})
-			assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
-			require.ErrorIs(t, err, pipeline.ErrRejected)
-			assert.Equal(t, want, calls)
-			assert.Equal(t, time.Duration(want)*time.Second, time.Since(began))
-		})
-	}
 }
 
 // A strategy can return a StatusError of another call, or one that is none.

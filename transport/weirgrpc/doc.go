@@ -45,7 +45,7 @@
 // [NewClient] makes the interceptors of a client, which send its calls through a pipeline:
 //
 //	p, err := pipeline.New("users-api",
-//		retry.New(&retry.Options{Handle: weirgrpc.Retryable}),
+//		retry.New(nil),
 //		ratelimit.New(bucket, nil),
 //		timeout.New(5*time.Second, nil))
 //	…
@@ -65,5 +65,4 @@ package weirgrpc
 //   - servercall.go: the way of a call through its policies to the handler.
 //   - serverstream.go: the messages of a stream.
 //   - serverthrough.go: a handler that runs inside a pipeline.
-//   - clientcall.go: a call of the client, and which attempts may be made again.
-//   - clientunary.go, clientstream.go: the way of a call through its pipeline.
+//   - clientcall.go: a call of the client, and its way through the pipeline; clientstream.go: that of a stream.
