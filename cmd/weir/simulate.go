@@ -266,10 +266,7 @@ func (c *command) simulateFile(s *simulation, name string) (*simulate.Result, in
 	scenario.Config = simulate.File(name, content, func(s *simulate.Setup, k *reload.Kinds) {
 		gatewayconfig.Register(k, gatewayconfig.Simulated(s, scenario.Pipeline))
 	})
-	var done func()
-	scenario.Progress, done = c.progress(name, scenario.Load)
 	r, err := simulate.Run(context.Background(), scenario)
-	done()
 	if err == nil {
 		return r, exitOK
 	}
