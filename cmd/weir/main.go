@@ -32,9 +32,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 	_ "time/tzdata" // for calendars, on machines without a time zone database
+
+	"go.yaml.in/yaml/v4"
 
 	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/plan"
@@ -336,7 +337,7 @@ func (c *command) parse(name string) (*reload.File, int) {
 // parseContent is parse for a file that was read.
 func (c *command) parseContent(name string, content []byte) (*reload.File, int) {
 	f, err := reload.Parse(name, content, c.kinds)
-	if forBoth(f, name, content) {
+	if gateway, rls := sections(content); gateway && rls {
 		c.complain("%s: has both gateway and rls, which must be in two files: weir gateway refuses a file with rls, and weir rls one with gateway\n", name)
 		return nil, exitInvalid
 	}
@@ -350,24 +351,12 @@ func (c *command) parseContent(name string, content []byte) (*reload.File, int) 
 	return nil, exitInvalid
 }
 
-// forBoth reports whether a file has the fields of both servers. f is nil if it has problems. Names that both fields give are
-// one, but renaming them would be in vain.
-func forBoth(f *reload.File, name string, content []byte) bool {
-	if f != nil {
-		_, gateway := reload.SectionOf[gatewayconfig.Gateway](f, gatewayconfig.Field)
-		_, rls := reload.SectionOf[rlsconfig.RLS](f, rlsconfig.Field)
-		return gateway && rls
-	}
-	k := reload.NewKinds() // to which both fields are unknown
-	k.MaxFileSize(fileconfig.MaxSize)
-	_, err := reload.Parse(name, content, k)
-	problems, _ := errors.AsType[*reload.FileError](err)
-	has := func(field string) bool {
-		return problems != nil && slices.ContainsFunc(problems.Problems, func(p reload.Problem) bool {
-			return p.Path == "" && strings.HasPrefix(p.Message, fmt.Sprintf("unknown field %q,", field))
-		})
-	}
-	return has(gatewayconfig.Field) && has(rlsconfig.Field)
+// sections returns which of the servers' fields a file has, also if there are problems with it: names that both give are one, but
+// renaming them would be in vain.
+func sections(content []byte) (gateway, rls bool) {
+	var top struct{ Gateway, RLS yaml.Node }
+	_ = yaml.Load(content, &top)
+	return !top.Gateway.IsZero(), !top.RLS.IsZero()
 }
 
 // complain prints to the standard error.

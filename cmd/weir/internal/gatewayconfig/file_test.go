@@ -92,7 +92,7 @@ func TestInvalid(t *testing.T) {
 		{keys, "keys: {user: {header: 'a b'}}", `must be the name of a header`},
 		{keys, "keys: {user: {path_value: '{id}'}}", `must be the name of a wildcard`},
 		{keys, "keys: {user: {address: {ipv6_bits: 129}}}", `must be at most 128, found 129`},
-		{keys, "keys: {user: {composite: [user, user]}}", `must not be made of itself: user -> user`},
+		{keys, "keys: {user: {composite: [user, user]}}", `gateway.keys.user.composite[0]: composite[0] must not be composite: list what it is made of, got "user"`},
 		{keys, "keys: {user: {composite: [usr, usr]}}", `there is no "usr" in gateway.keys, did you mean "user"?`},
 		{keys, "keys: {user: {composite: []}}", `must not be empty`},
 		{keys, "keys: {usr: {header: X-User}}", `f:3:33: limiters.per-user.partitioned.key: there is no key function "user", did you mean "usr"?`},

@@ -12,19 +12,18 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/golang-jwt/jwt/v5"
 
-	"github.com/weir-go/weir/internal/regularfile"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/transport/weirhttp"
+
+	"github.com/weir-go/weir/cmd/weir/internal/keyfile"
 )
 
 // The algorithms of signatures, by the kind of key.
@@ -151,11 +150,7 @@ func claimText(claim any) string {
 // A verifier verifies tokens by the keys in a file.
 type verifier struct {
 	options JWTClaim
-	path    string
-	parse   func(content []byte) (*keySet, error)
-
-	keys   atomic.Pointer[keySet]
-	looked atomic.Int64 // when the file was looked at last, in Unix nanoseconds
+	file    *keyfile.File[keySet]
 }
 
 // A keySet has the keys of a version of the file, and the claims of tokens that they have verified.
@@ -163,7 +158,6 @@ type keySet struct {
 	algorithms []string
 	parser     *jwt.Parser
 	find       func(t *jwt.Token) (any, error)
-	info       os.FileInfo
 
 	mu       sync.Mutex
 	verified map[string]verified // by token
@@ -176,54 +170,35 @@ type verified struct {
 }
 
 const (
-	maxKeyFile  = 1 << 20
 	maxVerified = 1024            // tokens that are remembered, so that a token is not verified for each of several limiters
 	lookAgain   = 5 * time.Second // how often the file is looked at
 	rememberFor = time.Minute
 )
 
 func (c JWTClaim) verifier() (*verifier, error) {
-	v := &verifier{options: c}
+	parse := jwks
 	switch {
 	case c.SecretFile != "":
-		v.path, v.parse = c.SecretFile, secretKey
+		parse = secretKey
 	case c.PublicKeyFile != "":
-		v.path, v.parse = c.PublicKeyFile, publicKey
-	default:
-		v.path, v.parse = c.JWKSFile, jwks
+		parse = publicKey
 	}
-	keys, err := v.read()
-	if err != nil {
-		return nil, err
-	}
-	v.keys.Store(keys)
-	v.looked.Store(time.Now().UnixNano())
-	return v, nil
-}
-
-// read reads the file.
-func (v *verifier) read() (*keySet, error) {
-	info, err := os.Stat(v.path)
-	if err != nil {
-		return nil, err
-	}
-	content, err := regularfile.Read(v.path, maxKeyFile)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", v.path, err)
-	}
-	keys, err := v.parse(content)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", v.path, err)
-	}
-	if v.options.Algorithms != nil {
-		keys.algorithms = slices.DeleteFunc(slices.Clone(keys.algorithms), func(a string) bool { return !slices.Contains(v.options.Algorithms, a) })
-	}
-	if len(keys.algorithms) == 0 {
-		return nil, fmt.Errorf("%s: its key fits none of the algorithms %s", v.path, strings.Join(v.options.Algorithms, ", "))
-	}
-	keys.info, keys.verified = info, make(map[string]verified)
-	keys.parser, keys.find = v.options.parser(keys.algorithms), refuseCritical(keys.find)
-	return keys, nil
+	file, err := keyfile.Load(lookAgain, func(contents [][]byte) (*keySet, error) {
+		keys, err := parse(contents[0])
+		if err != nil {
+			return nil, err
+		}
+		if c.Algorithms != nil {
+			keys.algorithms = slices.DeleteFunc(slices.Clone(keys.algorithms), func(a string) bool { return !slices.Contains(c.Algorithms, a) })
+		}
+		if len(keys.algorithms) == 0 {
+			return nil, fmt.Errorf("its key fits none of the algorithms %s", strings.Join(c.Algorithms, ", "))
+		}
+		keys.verified = make(map[string]verified)
+		keys.parser, keys.find = c.parser(keys.algorithms), refuseCritical(keys.find)
+		return keys, nil
+	}, nil, cmp.Or(c.SecretFile, c.PublicKeyFile, c.JWKSFile))
+	return &verifier{c, file}, err
 }
 
 func (c JWTClaim) parser(algorithms []string) *jwt.Parser {
@@ -253,27 +228,9 @@ func (c JWTClaim) complete(claims jwt.MapClaims) bool {
 	return !slices.ContainsFunc(c.RequiredClaims, func(name string) bool { return claims[name] == nil })
 }
 
-// current returns the keys. It looks at the file every few seconds, on the goroutine of one request, and keeps the keys
-// that it has if the file is not valid.
-func (v *verifier) current() *keySet {
-	keys, now, last := v.keys.Load(), time.Now().UnixNano(), v.looked.Load()
-	if now-last < int64(lookAgain) || !v.looked.CompareAndSwap(last, now) {
-		return keys
-	}
-	info, err := os.Stat(v.path)
-	if err != nil || os.SameFile(info, keys.info) && info.ModTime().Equal(keys.info.ModTime()) && info.Size() == keys.info.Size() {
-		return keys
-	}
-	if again, err := v.read(); err == nil {
-		v.keys.Store(again)
-		return again
-	}
-	return keys
-}
-
 // claim returns the claim of the token; "" if the token is not valid.
 func (v *verifier) claim(token string) string {
-	keys := v.current()
+	keys := v.file.Get()
 	now := time.Now()
 	if claim, ok := keys.remembered(token, now); ok {
 		return claim
@@ -320,32 +277,26 @@ func publicKey(content []byte) (*keySet, error) {
 	if block == nil {
 		return nil, errors.New("must have a public key or a certificate in PEM form")
 	}
-	key, err := parsePublic(block)
+	var key crypto.PublicKey
+	var err error
+	switch block.Type {
+	case "PUBLIC KEY":
+		key, err = x509.ParsePKIXPublicKey(block.Bytes)
+	case "RSA PUBLIC KEY":
+		key, err = x509.ParsePKCS1PublicKey(block.Bytes)
+	case "CERTIFICATE":
+		var c *x509.Certificate
+		if c, err = x509.ParseCertificate(block.Bytes); err == nil {
+			key = c.PublicKey
+		}
+	default:
+		err = fmt.Errorf("must have a PUBLIC KEY or a CERTIFICATE, found %s", block.Type)
+	}
 	if err != nil {
 		return nil, err
 	}
 	algorithms, err := algorithmsOf(key)
-	if err != nil {
-		return nil, err
-	}
-	return &keySet{algorithms: algorithms, find: func(*jwt.Token) (any, error) { return key, nil }}, nil
-}
-
-func parsePublic(block *pem.Block) (crypto.PublicKey, error) {
-	switch block.Type {
-	case "PUBLIC KEY":
-		return x509.ParsePKIXPublicKey(block.Bytes)
-	case "RSA PUBLIC KEY":
-		return x509.ParsePKCS1PublicKey(block.Bytes)
-	case "CERTIFICATE":
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, err
-		}
-		return c.PublicKey, nil
-	default:
-		return nil, fmt.Errorf("must have a PUBLIC KEY or a CERTIFICATE, found %s", block.Type)
-	}
+	return &keySet{algorithms: algorithms, find: func(*jwt.Token) (any, error) { return key, nil }}, err
 }
 
 // algorithmsOf returns the algorithms that the key is for.

@@ -181,7 +181,7 @@ func TestJWTClaim_BadFiles(t *testing.T) {
 		"other kind":    {JWTClaim{PublicKeyFile: path(string(pemOf(t, &rsaKey.PublicKey))), Algorithms: []string{"ES256"}}, "fits none of the algorithms ES256"},
 		"no JSON":       {JWTClaim{JWKSFile: path("{")}, "RFC 7517"},
 		"empty set":     {JWTClaim{JWKSFile: path(`{"keys": []}`)}, "no public key"},
-		"huge":          {JWTClaim{JWKSFile: path(strings.Repeat(" ", maxKeyFile+1))}, "large"},
+		"huge":          {JWTClaim{JWKSFile: path(strings.Repeat(" ", 1<<20+1))}, "large"},
 	} {
 		_, err := c.claim.finder()
 		assert.ErrorContains(t, err, c.message, name)
@@ -231,7 +231,7 @@ func TestJWTClaim_Expires(t *testing.T) {
 }
 
 func TestKeySet_RememberIsBounded(t *testing.T) {
-	k := keySet{verified: make(map[string]verified)}
+	k := &keySet{verified: make(map[string]verified)}
 	for i := range 3 * maxVerified {
 		k.remember(strings.Repeat("a", i), verified{})
 	}

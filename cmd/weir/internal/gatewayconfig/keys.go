@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -23,7 +21,7 @@ type Key struct {
 	PathValue string      `yaml:"path_value,omitempty" doc:"The part of the path that matches the wildcard of this name in the pattern of the route."`
 	JWTClaim  *JWTClaim   `yaml:"jwt_claim,omitempty" doc:"A claim of a JSON Web Token, such as sub."`
 	Route     *RouteKey   `yaml:"route,omitempty" doc:"The pattern of the route: all requests of a route have one key."`
-	Composite []string    `yaml:"composite,omitempty" reload:"in=keys" doc:"Other keys, by name: requests have the same key if they agree in all of them."`
+	Composite []string    `yaml:"composite,omitempty" reload:"in=keys" doc:"Other keys, by name, which are not composite: requests have the same key if they agree in all of them."`
 }
 
 // AddressKey is the address of the client.
@@ -33,6 +31,9 @@ type AddressKey struct {
 
 // RouteKey is the pattern of the route. It has no fields.
 type RouteKey struct{}
+
+// maxKeyParts bounds what a request costs.
+const maxKeyParts = 64
 
 // Validate checks the fields that a file sets.
 func (k Key) Validate() error {
@@ -46,8 +47,8 @@ func (k Key) Validate() error {
 	if k.Header == "" && k.PathValue == "" && k.Address == nil && k.JWTClaim == nil && k.Route == nil && len(k.Composite) == 0 {
 		p.Add("", nil, "must not be empty")
 	}
-	if k.Composite != nil && len(k.Composite) < 2 {
-		p.Add("Composite", nil, "must have at least two keys")
+	if n := len(k.Composite); k.Composite != nil && (n < 2 || n > maxKeyParts) {
+		p.Add("Composite", nil, "must have from 2 to %d keys", maxKeyParts)
 	}
 	return p.Err("gateway")
 }
@@ -81,18 +82,11 @@ func (k Key) HeaderName() string {
 // usedKeys returns the keys that the key of that name is made of, itself included, by name.
 func (g Gateway) usedKeys(name string) map[string]Key {
 	used := make(map[string]Key)
-	var add func(name string)
-	add = func(name string) {
-		k, ok := g.Keys[name]
-		if _, twice := used[name]; !ok || twice {
-			return
-		}
-		used[name] = k
-		for _, part := range k.Composite {
-			add(part)
+	for _, name := range append([]string{name}, g.Keys[name].Composite...) {
+		if k, ok := g.Keys[name]; ok {
+			used[name] = k
 		}
 	}
-	add(name)
 	return used
 }
 
@@ -171,62 +165,6 @@ func byContext(key weirhttp.Key) func(ctx context.Context) string {
 		}
 		return ""
 	}
-}
-
-// keyCycle returns the names of keys that are made of each other, or nil.
-func (g Gateway) keyCycle() []string {
-	done := make(map[string]bool)
-	var path []string
-	var visit func(name string) []string
-	visit = func(name string) []string {
-		if i := slices.Index(path, name); i >= 0 {
-			return append(slices.Clone(path[i:]), name)
-		}
-		if done[name] {
-			return nil
-		}
-		path = append(path, name)
-		for _, part := range g.Keys[name].Composite {
-			if cycle := visit(part); cycle != nil {
-				return cycle
-			}
-		}
-		path = path[:len(path)-1]
-		done[name] = true
-		return nil
-	}
-	for _, name := range slices.Sorted(maps.Keys(g.Keys)) {
-		if cycle := visit(name); cycle != nil {
-			return cycle
-		}
-	}
-	return nil
-}
-
-// maxKeyParts bounds what a request costs: with keys of keys, the number of parts can double with each line of a file.
-const maxKeyParts = 64
-
-// longKey returns the first key that is made of more than maxKeyParts others, or "". There must be no cycles.
-func (g Gateway) longKey() string {
-	lengths := make(map[string]int)
-	var length func(name string) int
-	length = func(name string) int {
-		n, known := lengths[name]
-		if known {
-			return n
-		}
-		for _, part := range g.Keys[name].Composite {
-			n = min(n+length(part), maxKeyParts+1)
-		}
-		lengths[name] = max(n, 1)
-		return lengths[name]
-	}
-	for _, name := range slices.Sorted(maps.Keys(g.Keys)) {
-		if length(name) > maxKeyParts {
-			return name
-		}
-	}
-	return ""
 }
 
 // isToken reports whether the text is a token of HTTP, as the name of a header is.

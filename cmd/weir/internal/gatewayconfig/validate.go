@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/transport/weirhttp"
@@ -31,11 +30,6 @@ func (g Gateway) Validate() error {
 		p.Add("Via", g.Via, "must be a name of letters, digits and -._, or off")
 	}
 	g.checkNames(&p)
-	if cycle := g.keyCycle(); cycle != nil {
-		p.Add(fmt.Sprintf("Keys[%s].Composite", cycle[0]), nil, "must not be made of itself: %s", strings.Join(cycle, " -> "))
-	} else if name := g.longKey(); name != "" {
-		p.Add(fmt.Sprintf("Keys[%s].Composite", name), nil, "must be made of at most %d keys, with the keys of its keys", maxKeyParts)
-	}
 	g.checkRoutes(&p)
 	return p.Err("gateway")
 }
@@ -45,6 +39,13 @@ func (g Gateway) checkNames(p *validate.Problems) {
 	for _, name := range slices.Sorted(maps.Keys(g.Policies)) {
 		if name == weirhttp.GlobalPolicy {
 			p.Add(fmt.Sprintf("Policies[%s]", name), nil, "must have another name, which stands for all policies of global in events")
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(g.Keys)) {
+		for i, part := range g.Keys[name].Composite {
+			if g.Keys[part].Composite != nil {
+				p.Add(fmt.Sprintf("Keys[%s].Composite[%d]", name, i), part, "must not be composite: list what it is made of")
+			}
 		}
 	}
 	for i, name := range repeated(g.Global) {

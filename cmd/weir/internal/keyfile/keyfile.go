@@ -5,7 +5,9 @@ package keyfile
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"io/fs"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -92,8 +94,11 @@ func (f *File[T]) look() {
 func (f *File[T]) read() (contents [][]byte, digest [sha256.Size]byte, err error) {
 	for _, path := range f.paths {
 		content, err := regularfile.Read(path, maxSize)
+		if _, named := errors.AsType[*fs.PathError](err); err != nil && !named {
+			err = fmt.Errorf("%s: %w", path, err)
+		}
 		if err != nil { // such as a file that is missing while it is replaced
-			return nil, sha256.Sum256([]byte(err.Error())), fmt.Errorf("%s: %w", path, err)
+			return nil, sha256.Sum256([]byte(err.Error())), err
 		}
 		contents = append(contents, content)
 	}

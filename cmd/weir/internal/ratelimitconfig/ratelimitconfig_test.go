@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"go.yaml.in/yaml/v4"
 
 	"github.com/weir-go/weir/cmd/weir/internal/rlsconfig"
 	"github.com/weir-go/weir/reload"
@@ -127,7 +128,7 @@ func TestLoad_Refused(t *testing.T) {
 		"domain: d\ndescriptors:\n  - key: a\n    metadata: 5\n":               "4:1: cannot unmarshal !!int `5` into map",
 		"domain: &a [*a]\n": "anchor 'a' value contains itself",
 	} {
-		_, err := one(t, content).Read()
+		_, err := one(t, content).Reader()()
 		var wrong *reload.FileError
 		if assert.ErrorAs(t, err, &wrong, content) {
 			assert.Contains(t, err.Error(), "f.yaml:")
@@ -145,7 +146,7 @@ func TestLoad_Several(t *testing.T) {
 		".git/x.yaml": "[",
 		"notes.txt":   "[",
 	})}
-	_, err := o.Read()
+	_, err := o.Reader()()
 	require.Error(t, err)
 	assert.Equal(t, []string{
 		"a.yaml:2:15: descriptors[0]: must have a key that is not empty",
@@ -153,12 +154,12 @@ func TestLoad_Several(t *testing.T) {
 		`b/c.yml:1:9: domain: must not be "d", which is in a.yaml: put both into one file, or set -merge-domains (MERGE_DOMAIN_CONFIG)`,
 	}, strings.Split(strings.ReplaceAll(err.Error(), o.Dir+"/", ""), "\n"))
 
-	_, err = (Options{Dir: t.TempDir()}).Read()
+	_, err = (Options{Dir: t.TempDir()}).Reader()()
 	require.ErrorContains(t, err, "must have a file that ends with .yaml or .yml")
-	_, err = (Options{Dir: filepath.Join(o.Dir, "none")}).Read()
+	_, err = (Options{Dir: filepath.Join(o.Dir, "none")}).Reader()()
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.EqualError(t, err, filepath.Join(o.Dir, "none")+": no such file or directory")
-	_, err = (Options{Dir: filepath.Join(o.Dir, "a.yaml")}).Read()
+	_, err = (Options{Dir: filepath.Join(o.Dir, "a.yaml")}).Reader()()
 	require.EqualError(t, err, filepath.Join(o.Dir, "a.yaml")+": must be a directory")
 	require.NoError(t, os.Symlink(o.Dir, filepath.Join(t.TempDir(), "x.yaml")))
 }
@@ -167,9 +168,9 @@ func TestMergeDomains(t *testing.T) {
 	files := map[string]string{"a.yaml": "domain: d\ndescriptors: [{key: a}]\n", "b.yaml": "domain: d\ndescriptors: [{key: b}]\n"}
 	o := Options{Dir: directory(t, files), MergeDomains: true}
 	read := func() ([]rlsconfig.Domain, error) {
-		from, err := o.sources()
+		all, err := ReadFiles(o.Dir)
 		require.NoError(t, err)
-		return o.domains(from.files)
+		return o.domains(all)
 	}
 	domains, err := read()
 	require.NoError(t, err)
@@ -196,20 +197,6 @@ func TestReadFiles_ConfigMap(t *testing.T) {
 	require.ErrorContains(t, err, "the files must have at most 8388608 bytes together")
 }
 
-// Files with a rule for each of many customers can be larger than those of other programs.
-func TestOptions_Large(t *testing.T) {
-	var all strings.Builder
-	all.WriteString("domain: d\ndescriptors:\n")
-	long := strings.Repeat("x", 1000)
-	for i := range 1500 {
-		fmt.Fprintf(&all, "  - key: customer\n    value: customer-%06d-%s\n    rate_limit:\n      unit: minute\n      requests_per_unit: %d\n", i, long, i)
-	}
-	text, err := one(t, all.String()).Print()
-	require.NoError(t, err)
-	assert.Greater(t, len(text), 1<<20)
-	assert.Equal(t, 1500, strings.Count(string(text), "value: customer-"))
-}
-
 // Aliases can make a file of weir that is larger than the files that it stands for.
 func TestOptions_TooLarge(t *testing.T) {
 	o := one(t, "domain: d\ndescriptors:\n- {key: a0, metadata: {k: &k "+strings.Repeat("x", 100_000)+"}}\n")
@@ -220,7 +207,7 @@ func TestOptions_TooLarge(t *testing.T) {
 		content = fmt.Appendf(content, "- {key: b%d, metadata: {k: *k}}\n", i)
 	}
 	require.NoError(t, os.WriteFile(name, content, 0o600))
-	_, err = o.Read()
+	_, err = o.Reader()()
 	require.ErrorContains(t, err, o.Dir+": there are too many rules: as a file of weir they have 9")
 	require.ErrorContains(t, err, " bytes, and must have at most 8388608")
 }
@@ -232,9 +219,9 @@ func TestOptions_Config(t *testing.T) {
 		require.NoError(t, os.WriteFile(o.Config, []byte(content), 0o600))
 		return o.Print()
 	}
-	text, err := with("# ours\nrls: &r\n  listen: ':1' # all\n  stores: {s: {redis: \"redis://a\"}}\n  mode: envoy\n")
+	text, err := with("rls: &r\n  listen: ':1'\n  max_connection_age: 1h\n  stores: {s: {redis: \"redis://a\"}}\n  mode: envoy\nlimiters: {l: {concurrency: {permit_limit: 1}}}\n")
 	require.NoError(t, err)
-	for _, part := range []string{"# ours\n", "listen: ':1' # all\n", "mode: envoy\n", "domain: d\n"} {
+	for _, part := range []string{"listen: :1\n", "max_connection_age: 1h\n", "mode: envoy\n", "domain: d\n", "permit_limit: 1"} {
 		assert.Contains(t, string(text), part)
 	}
 	o.Mode = rlsconfig.Exact
@@ -299,7 +286,7 @@ func FuzzLoad(f *testing.F) {
 			}
 			return
 		}
-		text, err := (Options{}).alone(l.domains)
+		text, err := yaml.Dump(map[string]any{rlsconfig.Field: Options{}.alone(l.domains)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -316,47 +303,4 @@ func FuzzLoad(f *testing.F) {
 			t.Fatalf("%q became %v", l.domains[0].Domain, c.Domains)
 		}
 	})
-}
-
-// However many rules there are, and wherever they are, all are written, in order.
-func TestOptions_ManyRules(t *testing.T) {
-	var b strings.Builder
-	b.WriteString("domain: d\ndescriptors:\n")
-	rule := func(indent, value string) {
-		fmt.Fprintf(&b, "%s- key: k\n%s  value: %s\n%s  rate_limit: {unit: day, requests_per_unit: 7}\n", indent, indent, value, indent)
-	}
-	for i := range 1100 {
-		rule("  ", fmt.Sprint("outer ", i))
-		if i != 600 {
-			continue
-		}
-		b.WriteString("    descriptors:\n")
-		for j := range 1100 {
-			rule("      ", fmt.Sprint("inner ", j))
-		}
-	}
-	for _, config := range []string{"", "rls: {headers: true, stores: {}}\n", `{"rls": {"mode": "envoy"}}`} {
-		o := Options{Dir: t.TempDir()}
-		require.NoError(t, os.WriteFile(filepath.Join(o.Dir, "a.yaml"), []byte(b.String()), 0o600))
-		if config != "" {
-			o.Config = filepath.Join(t.TempDir(), "weir.yaml")
-			require.NoError(t, os.WriteFile(o.Config, []byte(config), 0o600))
-		}
-		text, err := o.Read()
-		require.NoError(t, err)
-		kinds := reload.NewKinds()
-		rlsconfig.Register(kinds, rlsconfig.Runtime{})
-		file, err := reload.Parse("f", text, kinds)
-		require.NoError(t, err)
-		c, _ := reload.SectionOf[rlsconfig.RLS](file, rlsconfig.Field)
-		require.Len(t, c.Domains, 1)
-		outer := c.Domains[0].Descriptors
-		require.Len(t, outer, 1100)
-		for i, d := range outer {
-			require.Equal(t, fmt.Sprint("outer ", i), d.Value)
-			require.NotNil(t, d.RateLimit)
-		}
-		require.Len(t, outer[600].Descriptors, 1100)
-		assert.Equal(t, "inner 1099", outer[600].Descriptors[1099].Value)
-	}
 }

@@ -15,8 +15,6 @@ type Exchange struct {
 	tried    []*Address // by all attempts
 	held     []*Address // that count the request until End
 	over     bool
-
-	triedArray, heldArray [1]*Address // the first arrays: most requests have one attempt
 }
 
 // Key is the key of the [*Exchange] in the context of a request.
@@ -53,9 +51,6 @@ func (x *Exchange) triedBefore() []*Address {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if len(x.tried) == 0 {
-		return nil
-	}
 	return slices.Clone(x.tried)
 }
 
@@ -67,9 +62,6 @@ func (x *Exchange) begin(a *Address) {
 	defer x.mu.Unlock()
 	x.attempts++
 	x.address = a.name
-	if x.tried == nil {
-		x.tried = x.triedArray[:0]
-	}
 	x.tried = append(x.tried, a)
 }
 
@@ -79,9 +71,6 @@ func (x *Exchange) hold(a *Address) {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		if !x.over {
-			if x.held == nil {
-				x.held = x.heldArray[:0]
-			}
 			x.held = append(x.held, a)
 			return
 		}

@@ -89,27 +89,54 @@ func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 		a.running.Add(1)
 		return u.send(r, x, a, false)
 	}
-	c := choice{all: u.addresses, tried: x.triedBefore()}
-	c.gone = c.array[:0]
 	original := *r.URL
-	for {
-		a, circuit := c.next()
-		if c.before() {
+	order := u.order(x.triedBefore())
+	var open []*Address // not asked, because their circuits are open
+	var err error
+	for i := range len(u.addresses) * 2 {
+		circuit := i < len(order)
+		if !circuit && len(open) == 0 {
+			break
+		}
+		var a *Address
+		if circuit {
+			a = order[i]
+		} else { // all others were tried: the health of an address only decides when it is asked
+			a, open = open[0], open[1:]
+		}
+		if i > 0 {
 			r = again(r, original) // a connection that is still being made may read the request of an earlier address
 		}
-		resp, err := u.send(r, x, a, circuit)
-		if err == nil {
+		a.running.Add(1)
+		var resp *http.Response
+		if resp, err = u.send(r, x, a, circuit); err == nil {
 			return resp, nil
 		}
-		_, open := errors.AsType[*circuitbreaker.OpenError](err)
-		switch {
-		case open:
-			c.last = append(c.last, a)
-		case c.another() && NotSent(err) && r.Context().Err() == nil:
-		default:
-			return nil, err
+		if _, is := errors.AsType[*circuitbreaker.OpenError](err); is {
+			open = append(open, a)
+		} else if !NotSent(err) || r.Context().Err() != nil {
+			break
 		}
 	}
+	return nil, err
+}
+
+// order returns the order in which an attempt tries the addresses: at random, but the addresses of earlier attempts come last, and
+// of the first two the one with fewer requests running comes first.
+func (u *Upstream) order(tried []*Address) []*Address {
+	all := slices.Clone(u.addresses)
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	rank := func(a *Address) int {
+		if slices.Contains(tried, a) {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(all, func(a, b *Address) int { return rank(a) - rank(b) })
+	if rank(all[0]) == rank(all[1]) && all[1].running.Load() < all[0].running.Load() {
+		all[0], all[1] = all[1], all[0]
+	}
+	return all
 }
 
 // send sends r to an address, which counts it.
@@ -148,76 +175,6 @@ func (a *Address) locate(u *url.URL) {
 func NotSent(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"
-}
-
-// A choice is the order in which one attempt tries addresses.
-type choice struct {
-	all   []*Address
-	tried []*Address  // by earlier attempts of the request: they come last
-	gone  []*Address  // by this attempt
-	array [2]*Address // the first array of gone
-	last  []*Address  // of gone, the addresses that were not asked because their circuits are open
-	lasts int         // how many of last were tried since
-}
-
-// next returns the address to try next, counts the request there, and reports whether the circuit of the address decides. If all
-// addresses were tried, next returns the addresses that were not asked because their circuits are open: the health of an address
-// only decides when it is asked. There must be another address.
-func (c *choice) next() (a *Address, circuit bool) {
-	if circuit = len(c.gone) < len(c.all); circuit {
-		a = c.pick(func(a *Address) bool { return slices.Contains(c.tried, a) || slices.Contains(c.gone, a) })
-		if a == nil {
-			a = c.pick(func(a *Address) bool { return slices.Contains(c.gone, a) })
-		}
-		c.gone = append(c.gone, a)
-	} else {
-		a = c.last[c.lasts]
-		c.lasts++
-	}
-	a.running.Add(1)
-	return a, circuit
-}
-
-// before reports whether an address was tried before the present one.
-func (c *choice) before() bool { return len(c.gone)+c.lasts > 1 }
-
-// another reports whether there is an address that this attempt has not asked.
-func (c *choice) another() bool { return len(c.gone) < len(c.all) || c.lasts < len(c.last) }
-
-// pick returns the one of two random addresses with fewer requests running, or nil if all are left out.
-func (c *choice) pick(leaveOut func(*Address) bool) *Address {
-	var first, second *Address
-	if n := len(c.all); n > 1 && len(c.tried)+len(c.gone) == 0 { // the usual case: two different ones of all
-		i := rand.IntN(n)
-		j := rand.IntN(n - 1)
-		if j >= i {
-			j++
-		}
-		first, second = c.all[i], c.all[j]
-	} else {
-		seen := 0
-		for _, a := range c.all {
-			if leaveOut(a) {
-				continue
-			}
-			switch seen++; { // each pair is as likely as any other
-			case first == nil:
-				first = a
-			case second == nil:
-				second = a
-			default:
-				if at := rand.IntN(seen); at == 0 {
-					first = a
-				} else if at == 1 {
-					second = a
-				}
-			}
-		}
-	}
-	if second != nil && second.running.Load() < first.running.Load() {
-		return second
-	}
-	return first
 }
 
 // A ClientError is the error of an attempt that failed because the body of the client's request could not be read. It
