@@ -115,18 +115,17 @@ var folders = []folder{
 
 	{
 		name:      "transport/weirhttp",
-		mayImport: []string{"pipeline", "limiter", "limiter/custom", "strategies/ratelimit", "strategies/timeout", "registry", "transport/internal/admission", "transport/internal/attempts", "transport/internal/exchange", "transport/internal/forwarded", "transport/internal/status", "internal/holding"},
+		mayImport: []string{"pipeline", "limiter", "limiter/custom", "strategies/ratelimit", "strategies/timeout", "registry", "transport/internal/admission", "transport/internal/exchange", "transport/internal/forwarded", "transport/internal/status", "internal/holding"},
 	},
 
 	// What weirhttp and weirgrpc have in common: policies that are asked in order, and what they have granted to a call.
-	{name: "transport/internal/exchange", mayImport: []string{"pipeline"}}, // of a request with all attempts at it
-	{name: "transport/internal/attempts"},                                  // of strategies to run a handler
+	{name: "transport/internal/exchange", mayImport: []string{"pipeline"}}, // of the attempts at a request, or to run its handler
 	{name: "transport/internal/admission", mayImport: []string{"pipeline", "limiter", "limiter/custom", "strategies/ratelimit", "transport/internal/status"}},
 	{name: "transport/internal/status", mayImport: []string{"pipeline", "limiter", "strategies/ratelimit"}}, // what a client is told
 	{name: "transport/internal/forwarded"}, // the address of a client behind proxies: in a header or in metadata
 	{
 		name:       "transport/weirgrpc",
-		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit", "strategies/timeout", "registry", "transport/internal/admission", "transport/internal/attempts", "transport/internal/exchange", "transport/internal/forwarded", "transport/internal/status"},
+		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit", "strategies/timeout", "registry", "transport/internal/admission", "transport/internal/exchange", "transport/internal/forwarded", "transport/internal/status"},
 		thirdParty: []string{"google.golang.org/grpc", "google.golang.org/genproto/googleapis/rpc", "google.golang.org/protobuf"},
 		testOnly:   []string{"..."},
 	},

@@ -65,28 +65,6 @@ func TestClient_Allocations(t *testing.T) {
 	}
 }
 
-// The cost of the Client itself, beside an interceptor that does nothing.
-func BenchmarkClient_Interceptor(b *testing.B) {
-	empty := weir.Must(weirgrpc.NewClient(weir.Must(pipeline.New("api")), nil))
-	all := weir.Must(weirgrpc.NewClient(weir.Must(pipeline.New("api", usual()...)), nil))
-	for _, c := range []struct {
-		name      string
-		intercept grpc.UnaryClientInterceptor
-	}{
-		{"bare", bare},
-		{"empty pipeline", empty.UnaryInterceptor()},
-		{"retry, limiter, timeout", all.UnaryInterceptor()},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			request, reply, ctx := &testpb.Empty{}, &testpb.Empty{}, b.Context()
-			b.ReportAllocs()
-			for b.Loop() {
-				_ = c.intercept(ctx, unaryMethod, request, reply, nil, likeGRPC)
-			}
-		})
-	}
-}
-
 // Whole calls over loopback TCP.
 func BenchmarkClient_Call(b *testing.B) {
 	target, stop := serve(&service{})

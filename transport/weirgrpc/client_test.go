@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,6 +19,9 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
@@ -358,30 +362,48 @@ func TestClient_StatusOfServerUnchanged(t *testing.T) {
 			return value, fmt.Errorf("orders: %w", err)
 		}),
 	} {
-		for kind, call := range map[string]func(testpb.TestServiceClient) error{
-			"unary": func(c testpb.TestServiceClient) error {
-				_, err := c.UnaryCall(t.Context(), &testpb.SimpleRequest{})
-				return err
+		api := guarded(t, overBufconn, &service{
+			unary: func(context.Context, *testpb.SimpleRequest) (*testpb.SimpleResponse, error) { return nil, sent },
+			output: func(*testpb.StreamingOutputCallRequest, grpc.ServerStreamingServer[testpb.StreamingOutputCallResponse]) error {
+				return sent
 			},
-			"stream": func(c testpb.TestServiceClient) error {
-				stream, err := c.StreamingOutputCall(t.Context(), &testpb.StreamingOutputCallRequest{})
-				if err == nil {
-					_, err = stream.Recv()
-				}
-				return err
-			},
-		} {
-			server := &service{
-				unary: func(context.Context, *testpb.SimpleRequest) (*testpb.SimpleResponse, error) { return nil, sent },
-				output: func(*testpb.StreamingOutputCallRequest, grpc.ServerStreamingServer[testpb.StreamingOutputCallResponse]) error {
-					return sent
-				},
-			}
-			err := call(guarded(t, overBufconn, server, nil, s))
-			assert.Equal(t, status.Convert(sent).Proto().String(), status.Convert(err).Proto().String(), name+", "+kind)
+		}, nil, s)
+		_, unary := api.UnaryCall(t.Context(), &testpb.SimpleRequest{})
+		stream, err := api.StreamingOutputCall(t.Context(), &testpb.StreamingOutputCallRequest{})
+		require.NoError(t, err)
+		_, err = stream.Recv()
+		for _, err := range []error{unary, err} {
+			assert.Equal(t, status.Convert(sent).Proto().String(), status.Convert(err).Proto().String(), name)
 			after, ok := pipeline.RetryAfter(err)
 			assert.True(t, ok)
 			assert.Equal(t, time.Hour, after)
 		}
 	}
 }
+
+// registerLevels registers a service whose methods have all idempotency levels, as generated code does. A file can be
+// registered once only, also if the test runs again.
+func registerLevels(t *testing.T) {
+	t.Helper()
+	registering.Do(func() {
+		method := func(name string, level descriptorpb.MethodOptions_IdempotencyLevel) *descriptorpb.MethodDescriptorProto {
+			return &descriptorpb.MethodDescriptorProto{
+				Name: &name, InputType: new(".weir.test.Nothing"), OutputType: new(".weir.test.Nothing"),
+				Options: &descriptorpb.MethodOptions{IdempotencyLevel: &level},
+			}
+		}
+		file, err := protodesc.NewFile(&descriptorpb.FileDescriptorProto{
+			Name: new("weir/test/levels.proto"), Package: new("weir.test"), Syntax: new("proto3"),
+			MessageType: []*descriptorpb.DescriptorProto{{Name: new("Nothing")}},
+			Service: []*descriptorpb.ServiceDescriptorProto{{Name: new("Levels"), Method: []*descriptorpb.MethodDescriptorProto{
+				method("Read", descriptorpb.MethodOptions_NO_SIDE_EFFECTS),
+				method("Put", descriptorpb.MethodOptions_IDEMPOTENT),
+				method("Add", descriptorpb.MethodOptions_IDEMPOTENCY_UNKNOWN),
+			}}},
+		}, protoregistry.GlobalFiles)
+		require.NoError(t, err)
+		require.NoError(t, protoregistry.GlobalFiles.RegisterFile(file))
+	})
+}
+
+var registering sync.Once

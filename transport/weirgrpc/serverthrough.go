@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/transport/internal/admission"
-	"github.com/weir-go/weir/transport/internal/attempts"
+	"github.com/weir-go/weir/transport/internal/exchange"
 	cause "github.com/weir-go/weir/transport/internal/status"
 )
 
@@ -54,14 +54,15 @@ type handlerRun struct {
 	index int // of the policy
 	held  int // how many grants the call had before
 
-	attempts attempts.Attempts
-	err      error // the error of the last attempt: of the handler, or of a policy
-	seen     error // err as strategies saw it
+	attempts exchange.Exchange[struct{}] // at running the handler
+	err      error                       // the error of the last attempt: of the handler, or of a policy
+	seen     error                       // err as strategies saw it
 }
 
 // serveThrough runs the rest of the call, the policies after number i and the handler, in the pipeline of policy i.
 func (c *call) serveThrough(ctx context.Context, i int) (response any, err error) {
 	x := &handlerRun{call: c, index: i, held: c.Held()}
+	x.attempts.Repeat, x.attempts.Wait = x.again, true
 	p := c.route.policies[i]
 	response, err = x.execute(ctx, p.options.Pipeline)
 	switch {
@@ -69,7 +70,7 @@ func (c *call) serveThrough(ctx context.Context, i int) (response any, err error
 		return response, nil
 	case x.err != nil && (err == nil || errors.Is(err, errOnce)):
 		return nil, x.err
-	case err == nil && x.attempts.Ran(): // a stream, or a handler that answers with nil
+	case err == nil && x.attempts.Begun() > 0: // a stream, or a handler that answers with nil
 		return nil, nil
 	case err == nil:
 		err = errNoAnswer
@@ -79,16 +80,16 @@ func (c *call) serveThrough(ctx context.Context, i int) (response any, err error
 
 // execute runs the handler in the pipeline, and returns when no attempt is running any more.
 func (x *handlerRun) execute(ctx context.Context, p *pipeline.Pipeline) (response any, err error) {
-	defer x.attempts.Finish()
+	defer x.attempts.Settle()
 	return pipeline.ExecuteValue(ctx, p, x.attempt)
 }
 
 // attempt is the callback of the pipeline: it runs the handler.
 func (x *handlerRun) attempt(ctx context.Context) (response any, err error) {
-	if !x.attempts.Begin(x.again) {
+	if _, err := x.attempts.Begin(); err != nil {
 		return nil, errOnce
 	}
-	defer x.attempts.End()
+	defer x.attempts.Abort()           // its outcome is not needed
 	x.call.GiveBackFrom(x.held, false) // the permits that an earlier attempt took are spent
 	response, err = x.call.serve(ctx, x.index+1)
 	x.err, x.seen = err, nil
@@ -131,7 +132,7 @@ func (x *handlerRun) failure(ctx context.Context, p *preparedPolicy, err error) 
 	if limited, ok := errors.AsType[*ratelimit.RejectedError](err); ok {
 		refusal.Lease = limited.Lease
 	}
-	if !x.attempts.Ran() {
+	if x.attempts.Begun() == 0 {
 		x.call.GiveBackFrom(0, true)
 	}
 	code, own := pipelineCode(ctx, p, err)

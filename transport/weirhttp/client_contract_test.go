@@ -2,7 +2,6 @@ package weirhttp_test
 
 import (
 	"bufio"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
-	"net/textproto"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -39,24 +37,20 @@ type contract struct {
 }
 
 var contractClauses = map[string]func(c *contract, t *testing.T){
-	"RequestIsNotModified":   (*contract).requestIsNotModified,
-	"BodyIsClosed":           (*contract).bodyIsClosed,
-	"RequestMayBeReused":     (*contract).requestMayBeReused,
-	"ResponseBodyIsNotNil":   (*contract).responseBodyIsNotNil,
-	"Trailers":               (*contract).trailers,
-	"InformationalResponses": (*contract).informationalResponses,
-	"ExpectContinue":         (*contract).expectContinue,
-	"CancelChannel":          (*contract).cancelChannel,
-	"ContextEndsTheWait":     (*contract).contextEndsTheWait,
-	"ContextEndsTheBody":     (*contract).contextEndsTheBody,
-	"ResponseRequest":        (*contract).responseRequest,
-	"CloseIdleConnections":   (*contract).closeIdleConnections,
-	"ConnectionsAreReused":   (*contract).connectionsAreReused,
-	"Upgrade":                (*contract).upgrade,
-	"Uncompressed":           (*contract).uncompressed,
-	"ContentLength":          (*contract).contentLength,
-	"ClientTimeout":          (*contract).clientTimeout,
-	"ReadAfterClose":         (*contract).readAfterClose,
+	"RequestIsNotModified": (*contract).requestIsNotModified,
+	"BodyIsClosed":         (*contract).bodyIsClosed,
+	"ResponseBodyIsNotNil": (*contract).responseBodyIsNotNil,
+	"Trailers":             (*contract).trailers,
+	"CancelChannel":        (*contract).cancelChannel,
+	"ContextEndsTheWait":   (*contract).contextEndsTheWait,
+	"ContextEndsTheBody":   (*contract).contextEndsTheBody,
+	"ResponseRequest":      (*contract).responseRequest,
+	"CloseIdleConnections": (*contract).closeIdleConnections,
+	"ConnectionsAreReused": (*contract).connectionsAreReused,
+	"Upgrade":              (*contract).upgrade,
+	"ContentLength":        (*contract).contentLength,
+	"ClientTimeout":        (*contract).clientTimeout,
+	"ReadAfterClose":       (*contract).readAfterClose,
 }
 
 func TestTransport_RoundTripperContract(t *testing.T) {
@@ -117,27 +111,16 @@ func contractHandler(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler) // a response could still arrive
 	case "/abort":
 		panic(http.ErrAbortHandler)
-	case "/early":
-		w.Header().Set("Link", "</style.css>")
-		w.WriteHeader(http.StatusEarlyHints)
-		_, _ = io.WriteString(w, "done")
 	case "/trailer":
 		w.Header().Set("Trailer", "X-Sum")
 		text, _ := io.ReadAll(r.Body)
 		_, _ = w.Write(text)
 		w.Header().Set("X-Sum", "sum "+r.Trailer.Get("X-Sum"))
-	case "/gzip":
-		w.Header().Set("Content-Encoding", "gzip")
-		z := gzip.NewWriter(w)
-		_, _ = io.WriteString(z, "compressed")
-		_ = z.Close()
 	case "/length":
 		_, _ = fmt.Fprintf(w, "%d %v", r.ContentLength, r.TransferEncoding)
 	case "/chunked":
 		flush()
 		_, _ = io.WriteString(w, "some")
-	case "/refuse":
-		w.WriteHeader(http.StatusExpectationFailed)
 	case "/upgrade":
 		conn, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -245,21 +228,6 @@ func (c *contract) bodyIsClosed(t *testing.T) {
 	}
 }
 
-// The race detector reports it if anything still reads the request.
-func (c *contract) requestMayBeReused(t *testing.T) {
-	r := c.request(t, http.MethodGet, "/echo", nil)
-	r.Header["X-Values"] = []string{"a", "b"}
-	for i := range 30 {
-		r.URL.RawQuery = fmt.Sprint(i)
-		r.Header.Set(fmt.Sprintf("X-%d", i), "x")
-		r.Header["X-Values"][0] = fmt.Sprint(i)
-		delete(r.Header, fmt.Sprintf("X-%d", i-1))
-		resp, err := c.RoundTrip(r)
-		require.NoError(t, err)
-		readAll(t, resp)
-	}
-}
-
 func (c *contract) responseBodyIsNotNil(t *testing.T) {
 	for _, method := range []string{http.MethodGet, http.MethodHead} {
 		for _, code := range []int{200, 204, 304, 503} {
@@ -294,47 +262,6 @@ func (c *contract) trailers(t *testing.T) {
 	assert.Equal(t, "text", readAll(t, resp))
 	assert.Equal(t, http.Header{"X-Sum": {"sum 7"}}, resp.Trailer)
 }
-
-func (c *contract) informationalResponses(t *testing.T) {
-	var codes []int
-	var mu sync.Mutex
-	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
-		mu.Lock()
-		defer mu.Unlock()
-		codes = append(codes, code)
-		assert.Equal(t, "</style.css>", h.Get("Link"))
-		return nil
-	}})
-	resp, err := c.RoundTrip(c.request(t, http.MethodGet, "/early", nil).WithContext(ctx))
-	require.NoError(t, err)
-	assert.Equal(t, "done", readAll(t, resp))
-	mu.Lock()
-	defer mu.Unlock()
-	assert.Contains(t, codes, http.StatusEarlyHints)
-}
-
-func (c *contract) expectContinue(t *testing.T) {
-	r := c.request(t, http.MethodPost, "/echo", strings.NewReader("text"))
-	r.Header.Set("Expect", "100-continue")
-	resp, err := c.RoundTrip(r)
-	require.NoError(t, err)
-	assert.Equal(t, "text", readAll(t, resp))
-
-	body := newSignallingBody(iotestPanics{})
-	r = c.request(t, http.MethodPost, "/refuse", body)
-	r.ContentLength = 4
-	r.Header.Set("Expect", "100-continue")
-	resp, err = c.RoundTrip(r)
-	require.NoError(t, err)
-	assert.Equal(t, http.StatusExpectationFailed, resp.StatusCode)
-	readAll(t, resp)
-	body.wait(t)
-}
-
-// iotestPanics panics if it is read.
-type iotestPanics struct{}
-
-func (iotestPanics) Read([]byte) (int, error) { panic("read") }
 
 func (c *contract) cancelChannel(t *testing.T) {
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -458,22 +385,6 @@ func (c *contract) upgrade(t *testing.T) {
 		_, err = conn.Write([]byte("more"))
 		assert.ErrorIs(t, err, net.ErrClosed)
 	}
-}
-
-func (c *contract) uncompressed(t *testing.T) {
-	resp := c.get(t, "/gzip")
-	assert.True(t, resp.Uncompressed)
-	assert.EqualValues(t, -1, resp.ContentLength)
-	assert.Empty(t, resp.Header.Get("Content-Encoding"))
-	assert.Equal(t, "compressed", readAll(t, resp))
-
-	r := c.request(t, http.MethodGet, "/gzip", nil)
-	r.Header.Set("Accept-Encoding", "gzip")
-	resp, err := c.RoundTrip(r)
-	require.NoError(t, err)
-	assert.False(t, resp.Uncompressed)
-	assert.Equal(t, "gzip", resp.Header.Get("Content-Encoding"))
-	assert.NotEqual(t, "compressed", readAll(t, resp))
 }
 
 func (c *contract) contentLength(t *testing.T) {

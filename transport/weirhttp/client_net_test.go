@@ -2,7 +2,6 @@ package weirhttp_test
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -17,10 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
-	"github.com/weir-go/weir/transport/weirhttp"
 )
 
 // counting counts the bodies of a real transport.
@@ -89,31 +86,6 @@ func TestTransport_NetFailuresKeepTheirConnection(t *testing.T) {
 	}
 	assert.EqualValues(t, 20, requests.Load())
 	assert.EqualValues(t, 1, connections.Load())
-	assert.Equal(t, base.opened.Load(), base.closed.Load())
-}
-
-// Every hop of a redirect goes through the pipeline, as a request to its own host.
-func TestTransport_NetRedirects(t *testing.T) {
-	target, base := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		fmt.Fprintf(w, "%s %s", r.Method, body)
-	})
-	server, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, target.URL+"/there", http.StatusPermanentRedirect)
-	})
-	var mu sync.Mutex
-	var hosts []string
-	look := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
-		mu.Lock()
-		hosts = append(hosts, weirhttp.HostFrom(ctx))
-		mu.Unlock()
-		return next.Run(ctx)
-	})
-	client := &http.Client{Transport: roundTripper(t, base, nil, look, timeout.New(10*time.Second, nil)), Timeout: 10 * time.Second}
-	resp, err := client.Post(server.URL, "text/plain", strings.NewReader("seven apples"))
-	require.NoError(t, err)
-	assert.Equal(t, "POST seven apples", readAll(t, resp))
-	assert.Equal(t, []string{strings.TrimPrefix(server.URL, "http://"), strings.TrimPrefix(target.URL, "http://")}, hosts)
 	assert.Equal(t, base.opened.Load(), base.closed.Load())
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"strings"
@@ -203,37 +204,48 @@ func TestTransport_ResponseAtTheDeadline(t *testing.T) {
 	})
 }
 
-func TestTransport_RetryAfter(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		header func() string
-		max    time.Duration
-		waits  time.Duration
-	}{
-		{"seconds", func() string { return "7" }, 0, 7 * time.Second},
-		{"seconds, not capped", func() string { return "3600" }, -1, time.Hour},
-		{"a date", func() string { return time.Now().Add(9 * time.Second).UTC().Format(http.TimeFormat) }, 0, 9 * time.Second},
-		{"a date in the past", func() string { return time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat) }, 0, 2 * time.Second},
-		{"less than the backoff", func() string { return "1" }, 0, 2 * time.Second},
-		{"nonsense", func() string { return "soon" }, 0, 2 * time.Second},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := &fakeBase{answer: func(_ *http.Request, number int) (*http.Response, error) {
-					if number == 0 {
-						return answering(429, "Retry-After", c.header()), nil
-					}
-					return answering(200), nil
-				}}
-				transport := roundTripper(t, base, nil, retrying(retry.Options{MaxRetryAfter: -1}))
-				began := time.Now()
-				resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
-				require.NoError(t, err)
-				assert.Equal(t, c.waits, time.Since(began))
-				readAll(t, resp)
+func TestStatusError_RetryAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(http.TimeFormat) }
+		const hour = time.Hour
+		for _, c := range []struct {
+			text, date string
+			want       time.Duration
+			ok         bool
+		}{
+			{"0", "", 0, true},
+			{" 007\t", "", 7 * time.Second, true},
+			{"9223372036", "", 9223372036 * time.Second, true},
+			{"9223372037", "", math.MaxInt64, true},
+			{"99999999999999999999999999", "", math.MaxInt64, true},
+			{in(hour), "", hour, true},
+			{in(-hour), "", 0, true},
+			{in(hour), "nonsense", hour, true},
+			{in(hour), in(-3 * hour), 4 * hour, true}, // by the server's clock
+			{"", "", 0, false},
+			{"-1", "", 0, false},
+			{"+1", "", 0, false},
+			{"1.5", "", 0, false},
+			{"1s", "", 0, false},
+			{"soon", "", 0, false},
+		} {
+			var failure error
+			look := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+				value, err := next.Run(ctx)
+				failure = err
+				return value, err
 			})
-		})
-	}
+			base := &fakeBase{answer: func(*http.Request, int) (*http.Response, error) {
+				return answering(429, "Retry-After", c.text, "Date", c.date), nil
+			}}
+			resp, err := roundTripper(t, base, nil, look).RoundTrip(newRequest(t, http.MethodGet, url, ""))
+			require.NoError(t, err)
+			readAll(t, resp)
+			d, ok := pipeline.RetryAfter(failure)
+			assert.Equal(t, c.ok, ok, c)
+			assert.Equal(t, c.want, d, c)
+		}
+	})
 }
 
 func TestTransport_CallerEndsDuringTheWait(t *testing.T) {

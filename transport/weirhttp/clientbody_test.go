@@ -73,59 +73,6 @@ func (e *endless) Close() error {
 	return nil
 }
 
-func TestTransport_DrainsAtMostFourKiB(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		body := &endless{done: make(chan struct{})}
-		base := &fakeBase{answer: func(r *http.Request, number int) (*http.Response, error) {
-			if number > 0 {
-				return inTurn(200)(r, number)
-			}
-			resp := answering(503)
-			resp.Body = body
-			return resp, nil
-		}}
-		transport := roundTripper(t, base, nil, retrying(retry.Options{}))
-		resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
-		require.NoError(t, err)
-		readAll(t, resp)
-		assert.Equal(t, 4096, body.read)
-		assert.EqualValues(t, 2, base.closed.Load())
-	})
-}
-
-// A server that sends the body of a failure slowly does not hold up the next attempt.
-func TestTransport_DrainsForAShortTimeOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		body := &endless{each: time.Second, done: make(chan struct{})}
-		base := &fakeBase{answer: func(r *http.Request, number int) (*http.Response, error) {
-			if number > 0 {
-				return inTurn(200)(r, number)
-			}
-			resp := answering(503)
-			resp.Body = body
-			return resp, nil
-		}}
-		transport := roundTripper(t, base, nil, retrying(retry.Options{Delay: time.Second}))
-		began := time.Now()
-		resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
-		require.NoError(t, err)
-		readAll(t, resp)
-		assert.Equal(t, 1050*time.Millisecond, time.Since(began))
-		assert.EqualValues(t, 2, base.closed.Load())
-	})
-}
-
-// duplex is the body of a response to an upgrade.
-type duplex struct {
-	io.ReadCloser
-	written []byte
-}
-
-func (d *duplex) Write(p []byte) (int, error) {
-	d.written = append(d.written, p...)
-	return len(p), nil
-}
-
 // plainBase is a base that does not change bodies.
 type plainBase func(*http.Request) (*http.Response, error)
 
@@ -162,50 +109,67 @@ func TestTransport_CloseWhileReadingConcurrentSafe(t *testing.T) {
 	})
 }
 
+// At most 4 KiB of a failure's body are read before the next attempt, for at most 50 ms.
+func TestTransport_DrainsTheBodyOfAFailure(t *testing.T) {
+	for each, c := range map[time.Duration]struct {
+		read int
+		took time.Duration
+	}{0: {4096, time.Second}, time.Second: {0, 1050 * time.Millisecond}} {
+		synctest.Test(t, func(t *testing.T) {
+			body := &endless{each: each, done: make(chan struct{})}
+			base := &fakeBase{answer: func(_ *http.Request, number int) (*http.Response, error) {
+				if number > 0 {
+					return answering(200), nil
+				}
+				resp := answering(503)
+				resp.Body = body
+				return resp, nil
+			}}
+			began := time.Now()
+			resp, err := roundTripper(t, base, nil, retrying(retry.Options{Delay: time.Second})).RoundTrip(newRequest(t, http.MethodGet, url, ""))
+			require.NoError(t, err)
+			readAll(t, resp)
+			assert.Equal(t, c.read, body.read)
+			assert.Equal(t, c.took, time.Since(began))
+			assert.EqualValues(t, 2, base.closed.Load())
+		})
+	}
+}
+
 // If a strategy still reads the body of a failure when the next attempt begins, the body is not buffered. It is closed
 // in the end, and its attempt ends.
 func TestTransport_FailureThatAStrategyReadsIsClosed(t *testing.T) {
-	for _, panics := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			base := &fakeBase{answer: func(r *http.Request, number int) (*http.Response, error) {
-				if number > 0 {
-					return inTurn(200)(r, number)
-				}
-				resp := answering(503)
-				resp.Body = &endless{each: time.Hour, done: make(chan struct{})}
-				return resp, nil
-			}}
-			read := make(chan error, 1)
-			strategy := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
-				value, err := next.Run(ctx)
-				resp, _ := value.(*http.Response)
-				require.NotNil(t, resp, "%v", err)
-				go func() {
-					_, err := resp.Body.Read(make([]byte, 10))
-					read <- err
-				}()
-				synctest.Wait() // it reads
-				value, err = next.Run(ctx)
-				if panics {
-					panic("bad")
-				}
-				return value, err
-			})
-			transport := roundTripper(t, base, nil, strategy, timeout.New(time.Minute, nil))
-			began := time.Now()
-			if panics {
-				assert.PanicsWithValue(t, "bad", func() { _ = failing(t, transport, newRequest(t, http.MethodGet, url, "")) })
-			} else {
-				resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
-				require.NoError(t, err)
-				readAll(t, resp)
+	synctest.Test(t, func(t *testing.T) {
+		base := &fakeBase{answer: func(r *http.Request, number int) (*http.Response, error) {
+			if number > 0 {
+				return inTurn(200)(r, number)
 			}
-			assert.ErrorContains(t, <-read, "closed")
-			assert.Zero(t, time.Since(began))
-			assert.EqualValues(t, 2, base.closed.Load())
-			assert.Error(t, base.requests[0].Context().Err(), "the attempt has ended")
+			resp := answering(503)
+			resp.Body = &endless{each: time.Hour, done: make(chan struct{})}
+			return resp, nil
+		}}
+		read := make(chan error, 1)
+		strategy := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+			value, err := next.Run(ctx)
+			resp, _ := value.(*http.Response)
+			require.NotNil(t, resp, "%v", err)
+			go func() {
+				_, err := resp.Body.Read(make([]byte, 10))
+				read <- err
+			}()
+			synctest.Wait() // it reads
+			return next.Run(ctx)
 		})
-	}
+		transport := roundTripper(t, base, nil, strategy, timeout.New(time.Minute, nil))
+		began := time.Now()
+		resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
+		require.NoError(t, err)
+		readAll(t, resp)
+		assert.ErrorContains(t, <-read, "closed")
+		assert.Zero(t, time.Since(began))
+		assert.EqualValues(t, 2, base.closed.Load())
+		assert.Error(t, base.requests[0].Context().Err(), "the attempt has ended")
+	})
 }
 
 // streamingInTurn is a streaming whose responses have the statuses in turn, and then always the last.
@@ -242,16 +206,6 @@ func TestTransport_HandledResponseHoldsNoPermit(t *testing.T) {
 			strategies: []pipeline.Strategy{retry.New(&retry.Options{Handle: notFound, Delay: time.Minute})},
 			statuses:   []int{http.StatusNotFound, http.StatusOK}, requests: 2, took: time.Minute,
 		},
-		"retry in a retry": {
-			strategies: []pipeline.Strategy{
-				retry.New(&retry.Options{Handle: notFound, Delay: time.Minute}), retry.New(&retry.Options{Handle: always, MaxRetries: 1, Delay: -1}),
-			},
-			statuses: []int{http.StatusNotFound, http.StatusNotFound, http.StatusOK}, requests: 4, took: time.Minute,
-		},
-		"hedge, one attempt after the other": {
-			strategies: []pipeline.Strategy{hedge.New(&hedge.Options{Handle: notFound, Delay: -1})},
-			statuses:   []int{http.StatusNotFound, http.StatusOK}, requests: 2,
-		},
 		"hedge": {
 			strategies: []pipeline.Strategy{hedge.New(&hedge.Options{Handle: notFound, Delay: time.Second})},
 			statuses:   []int{http.StatusNotFound, http.StatusOK}, requests: 2,
@@ -271,7 +225,6 @@ func TestTransport_HandledResponseHoldsNoPermit(t *testing.T) {
 	for name, c := range cases {
 		for how, limit := range map[string]func() limiterOfOne{
 			"":           func() limiterOfOne { return slots(1, 0) },
-			", queued":   func() limiterOfOne { return slots(1, 10) },
 			", adaptive": func() limiterOfOne { return adaptiveOfOne() },
 		} {
 			t.Run(name+how, func(t *testing.T) {
@@ -383,45 +336,15 @@ func slots(permits, queue int) *limiter.Concurrency {
 	return weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: permits, QueueLimit: queue}))
 }
 
-// measuring is a Measurer that adds up for how long permits were held.
-type measuring struct {
-	pipeline.ListenerFunc
-	held atomic.Int64
-}
-
-func (m *measuring) Hooks() pipeline.Hooks {
-	h := m.ListenerFunc.Hooks()
-	h.OnMeasurement = func(ctx context.Context, e pipeline.Event) func(context.Context, pipeline.Event) {
-		m.OnMeasurement(ctx, e)
-		return m.OnMeasurement
-	}
-	return h
-}
-
-func (m *measuring) OnMeasurement(_ context.Context, e pipeline.Event) {
-	if e.Name == ratelimit.MeasureLease {
-		m.held.Add(int64(e.Duration))
-	}
-}
-
 func TestTransport_HoldsLeaseUntilBodyClosed(t *testing.T) {
-	bucket := func() limiter.Limiter { return weir.Must(limiter.NewTokenBucket(limiter.PerSecond(1000, 1000))) }
 	perHost := func(f limiter.Factory[string]) limiter.Partitioned[string] {
 		return weir.Must(limiter.NewPartitionedByKey(func(host string) string { return host }, f, nil))
 	}
 	cases := map[string]func() []pipeline.Strategy{
 		"concurrency": func() []pipeline.Strategy { return []pipeline.Strategy{ratelimit.New(slots(2, 100), nil)} },
-		"chain": func() []pipeline.Strategy {
-			return []pipeline.Strategy{ratelimit.New(weir.Must(limiter.Chain(bucket(), slots(2, 100))), nil)}
-		},
 		"partitioned": func() []pipeline.Strategy {
 			return []pipeline.Strategy{ratelimit.NewPartitioned(perHost(limiter.FactoryFor[string](
 				limiter.ConcurrencyOptions{PermitLimit: 2, QueueLimit: 100})), weirhttp.HostFrom, nil)}
-		},
-		"chain per host": func() []pipeline.Strategy {
-			return []pipeline.Strategy{ratelimit.NewPartitioned(perHost(func(string) (limiter.Limiter, error) {
-				return limiter.Chain(bucket(), slots(2, 100))
-			}), weirhttp.HostFrom, nil)}
 		},
 		"adaptive": func() []pipeline.Strategy {
 			l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{MinLimit: 2, MaxLimit: 2, QueueLimit: 100}))
@@ -441,19 +364,16 @@ func TestTransport_HoldsLeaseUntilBodyClosed(t *testing.T) {
 		},
 	}
 	for name, strategies := range cases {
-		for how, listener := range map[string]pipeline.Listener{"": nil, ", measured": &measuring{ListenerFunc: func(context.Context, pipeline.Event) {}}} {
-			t.Run(name+how, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					p := weir.Must(pipeline.Config{Name: "partner", Strategies: strategies(), Listener: listener}.Build())
-					assert.EqualValues(t, 2, mostAtOnce(t, p, nil))
-				})
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				assert.EqualValues(t, 2, mostAtOnce(t, weir.Must(pipeline.New("partner", strategies()...))))
 			})
-		}
+		})
 	}
 }
 
 // mostAtOnce sends 20 requests at once, and returns how many responses were in use at most.
-func mostAtOnce(t *testing.T, p *pipeline.Pipeline, o *weirhttp.TransportOptions) int64 {
+func mostAtOnce(t *testing.T, p *pipeline.Pipeline) int64 {
 	t.Helper()
 	var base streaming
 	transport := weir.Must(weirhttp.NewTransport(p, &weirhttp.TransportOptions{Base: &base}))
@@ -570,20 +490,6 @@ func TestTransport_LeaseOfUnreadBody(t *testing.T) {
 		assert.EqualValues(t, 1, free(l))
 		_ = resp.Body.Close()
 	})
-	t.Run("an upgrade", func(t *testing.T) {
-		l := slots(1, 0)
-		base := plainBase(func(r *http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: &duplex{ReadCloser: textBody("hi")}, Request: r}, nil
-		})
-		resp := get(t.Context(), t, base, ratelimit.New(l, nil))
-		_, ok := resp.Body.(io.ReadWriteCloser)
-		assert.True(t, ok)
-		_, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		assert.Zero(t, free(l), "it can still be written")
-		require.NoError(t, resp.Body.Close())
-		assert.EqualValues(t, 1, free(l))
-	})
 	t.Run("an upgraded connection outlives the context of its request", func(t *testing.T) {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			conn, rw, err := http.NewResponseController(w).Hijack()
@@ -613,24 +519,6 @@ func TestTransport_LeaseOfUnreadBody(t *testing.T) {
 		assert.Zero(t, free(l))
 		require.NoError(t, connection.Close())
 		assert.EqualValues(t, 1, free(l))
-	})
-	t.Run("a failure", func(t *testing.T) {
-		l := slots(1, 0)
-		base := &fakeBase{answer: inTurn(http.StatusServiceUnavailable, http.StatusOK)}
-		resp := get(t.Context(), t, base, retrying(retry.Options{Delay: time.Microsecond}), ratelimit.New(l, nil))
-		assert.Zero(t, free(l), "the next attempt has it")
-		_ = resp.Body.Close()
-		assert.EqualValues(t, 1, free(l))
-	})
-	t.Run("a fallback", func(t *testing.T) {
-		l := slots(1, 0)
-		own := &http.Response{StatusCode: http.StatusOK, Body: textBody("cached")}
-		base := &fakeBase{answer: inTurn(http.StatusServiceUnavailable)}
-		resp := get(t.Context(), t, base, ratelimit.New(l, nil), fallback.New(
-			func(context.Context, any, error) (any, error) { return own, nil }, nil))
-		assert.Same(t, own, resp)
-		assert.EqualValues(t, 1, free(l), "the response is not the server's")
-		_ = resp.Body.Close()
 	})
 	t.Run("a pipeline that panics", func(t *testing.T) {
 		l := slots(1, 0)
@@ -678,48 +566,5 @@ func TestTransport_HoldsLeaseOfHedgeWithTwoResponses(t *testing.T) {
 		_ = resp.Body.Close()
 		assert.EqualValues(t, 2, l.Statistics().AvailablePermits)
 		assert.Equal(t, base.opened.Load(), base.closed.Load())
-	}
-}
-
-func TestTransport_MeasuresHeldLease(t *testing.T) {
-	for name, s := range map[string]pipeline.Strategy{
-		"ratelimit": ratelimit.New(slots(1, 0), nil),
-		"adaptive":  adaptive.New(weir.Must(adaptive.NewLimiter(nil)), nil),
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				m := &measuring{ListenerFunc: func(context.Context, pipeline.Event) {}}
-				p := weir.Must(pipeline.Config{Name: "partner", Strategies: []pipeline.Strategy{s}, Listener: m}.Build())
-				transport := weir.Must(weirhttp.NewTransport(p, &weirhttp.TransportOptions{Base: new(streaming)}))
-				resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
-				require.NoError(t, err)
-				assert.Zero(t, m.held.Load())
-				assert.Len(t, readAll(t, resp), 10)
-				assert.Equal(t, time.Second, time.Duration(m.held.Load()))
-			})
-		})
-	}
-}
-
-// Permits that are lent cost the function that releases them; others cost nothing more than without a body.
-func TestTransport_HoldAllocations(t *testing.T) {
-	r := benchmarkRequest(t).WithContext(context.Background())
-	base := stub{body: emptyBody{strings.NewReader("")}}
-	for name, c := range map[string]struct {
-		limiter limiter.Limiter
-		want    float64
-	}{
-		"bucket":      {weir.Must(limiter.NewTokenBucket(limiter.PerSecond(1e6, 1e6))), 19},
-		"concurrency": {slots(1, 0), 24},
-	} {
-		p := weir.Must(pipeline.New("api", ratelimit.New(c.limiter, nil)))
-		transport := weir.Must(weirhttp.NewTransport(p, &weirhttp.TransportOptions{Base: base}))
-		assert.Equal(t, c.want, testing.AllocsPerRun(100, func() {
-			resp, err := transport.RoundTrip(r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = resp.Body.Close()
-		}), name)
 	}
 }

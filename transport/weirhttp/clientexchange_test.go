@@ -3,14 +3,9 @@ package weirhttp_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"log"
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/hedge"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
@@ -34,22 +28,6 @@ func after(d time.Duration, r *http.Request, status int) (*http.Response, error)
 	case <-r.Context().Done():
 		return nil, context.Cause(r.Context())
 	}
-}
-
-func TestTransport_HedgeAllFail(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := &fakeBase{answer: func(r *http.Request, number int) (*http.Response, error) {
-			return after(time.Duration(3-number)*10*time.Second, r, 502+number%2)
-		}}
-		hedge := &hedging{delay: time.Second, attempts: 3}
-		transport := roundTripper(t, base, nil, hedge)
-		resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
-		require.NoError(t, err)
-		assert.Equal(t, 502, resp.StatusCode, "the last one, which was the first")
-		assert.Equal(t, "Bad Gateway", readAll(t, resp))
-		assert.EqualValues(t, 3, base.opened.Load())
-		assert.EqualValues(t, 3, base.closed.Load())
-	})
 }
 
 var errLost = errors.New("connection lost")
@@ -155,51 +133,6 @@ func TestTransport_Hedge(t *testing.T) {
 			}
 		})
 	}
-}
-
-// The breaker counts failures that the caller gets as responses.
-func TestTransport_CircuitBreaker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := &fakeBase{answer: inTurn(503, 503, 200)}
-		breaker := circuitbreaker.New(&circuitbreaker.Options{
-			FailureRatio: -1, ConsecutiveFailures: 2, BreakDuration: 10 * time.Second, RetryRejections: true,
-		})
-		transport := roundTripper(t, base, nil,
-			retry.New(&retry.Options{MaxRetries: 3, Delay: time.Second}), breaker)
-		began := time.Now()
-		resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
-		require.NoError(t, err)
-		assert.Equal(t, "OK", readAll(t, resp))
-		assert.Equal(t, 3, base.count())
-		assert.Equal(t, 11*time.Second, time.Since(began), "the retry waits until the circuit lets a probe through")
-		assert.Equal(t, circuitbreaker.Closed, breaker.State())
-		assert.Equal(t, base.opened.Load(), base.closed.Load())
-
-		base.answer = func(*http.Request, int) (*http.Response, error) { return answering(503), nil }
-		resp, err = transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
-		require.NoError(t, err)
-		assert.Equal(t, 503, resp.StatusCode, "two failures, a rejection, and a probe that fails")
-		assert.Equal(t, "Service Unavailable", readAll(t, resp))
-		assert.Equal(t, 6, base.count())
-		assert.Equal(t, circuitbreaker.Open, breaker.State())
-		assert.Equal(t, base.opened.Load(), base.closed.Load())
-	})
-}
-
-// An attempt that is not made says nothing about the server.
-func TestTransport_CircuitBreakerIgnoresRefusals(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := &fakeBase{answer: inTurn(503)}
-		breaker := circuitbreaker.New(&circuitbreaker.Options{FailureRatio: -1, ConsecutiveFailures: 2})
-		transport := roundTripper(t, base, nil,
-			retry.New(&retry.Options{MaxRetries: 5, Delay: -1, Handle: func(_ any, err error) bool { return err != nil }}), breaker)
-		resp, err := transport.RoundTrip(newRequest(t, http.MethodPost, url, "text"))
-		require.NoError(t, err)
-		assert.Equal(t, 503, resp.StatusCode)
-		readAll(t, resp)
-		assert.Equal(t, 1, base.count())
-		assert.Equal(t, circuitbreaker.Closed, breaker.State())
-	})
 }
 
 // The caller can reuse the request when the body is closed. Attempts that a hedge has abandoned go on with the request
@@ -328,62 +261,4 @@ func TestTransport_RequestWithATrailerIsNotHedged(t *testing.T) {
 		readAll(t, resp)
 		assert.Equal(t, 1, base.count())
 	})
-}
-
-// Many loops that each reuse one request, as pollers do, over real connections, under the race detector.
-func TestTransport_PollingWithOneRequestConcurrentSafe(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
-		t.Run(fmt.Sprint("http2=", http2), func(t *testing.T) {
-			var count atomic.Int64
-			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.RawQuery != r.Header.Get("X-Query") {
-					t.Errorf("one request with parts of another: %q, %q", r.URL.RawQuery, r.Header.Get("X-Query"))
-				}
-				switch count.Add(1) % 5 {
-				case 0:
-					http.Error(w, strings.Repeat("busy", 500), http.StatusServiceUnavailable)
-				case 1:
-					select {
-					case <-time.After(20 * time.Millisecond): // real: it is a real connection
-					case <-r.Context().Done():
-					}
-				}
-				_, _ = io.WriteString(w, r.URL.RawQuery)
-			}))
-			server.Config.ErrorLog = log.New(io.Discard, "", 0) // losers of a hedge end in the handshake
-			server.EnableHTTP2 = http2
-			server.StartTLS()
-			defer server.Close()
-			base, ok := server.Client().Transport.(*http.Transport)
-			require.True(t, ok)
-			defer base.CloseIdleConnections()
-			base.MaxIdleConnsPerHost = 16
-			transport := roundTripper(t, base, nil,
-				retrying(retry.Options{MaxRetries: 3, Delay: time.Millisecond}),
-				hedge.New(&hedge.Options{Delay: time.Millisecond, MaxHedges: 2}),
-				timeout.New(15*time.Millisecond, nil))
-			var wg sync.WaitGroup
-			for i := range 4 {
-				wg.Go(func() {
-					r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
-					if !assert.NoError(t, err) {
-						return
-					}
-					for j := range 50 {
-						r.URL.RawQuery = fmt.Sprint(i, ".", j)
-						r.Header.Set("X-Query", r.URL.RawQuery)
-						resp, err := transport.RoundTrip(r)
-						if err != nil {
-							continue // timed out too often
-						}
-						if text, err := io.ReadAll(resp.Body); err == nil && resp.StatusCode == http.StatusOK {
-							assert.Equal(t, r.URL.RawQuery, string(text))
-						}
-						_ = resp.Body.Close()
-					}
-				})
-			}
-			wg.Wait()
-		})
-	}
 }

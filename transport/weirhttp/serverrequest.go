@@ -90,7 +90,7 @@ func (c *call) serveThrough(w http.ResponseWriter, r *http.Request, i int) {
 	if p.options.Status != 0 && errors.Is(err, pipeline.ErrRejected) {
 		rejection.Status = p.options.Status
 	}
-	if x.attempts.Ran() {
+	if x.attempts.Begun() > 0 {
 		reject(w, r, p.options.OnRejected, c.route.limits.options.Body, rejection)
 		return
 	}

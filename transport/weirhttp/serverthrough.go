@@ -127,7 +127,7 @@ func (h *throughHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !run.answerInstead(w, r, err) {
 		return
 	}
-	if !run.attempts.Ran() {
+	if run.attempts.Begun() == 0 {
 		handlerio.MarkRejected(w)
 		undo(nil, w, r)
 	}

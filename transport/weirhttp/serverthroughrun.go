@@ -7,7 +7,7 @@ import (
 	"net/http"
 
 	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/transport/internal/attempts"
+	"github.com/weir-go/weir/transport/internal/exchange"
 	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
 )
 
@@ -28,13 +28,14 @@ type handlerRun struct {
 	client   *handlerio.ClientContext
 	instead  http.Handler // what a strategy has returned to answer in place of the handler
 
-	attempts attempts.Attempts
-	failure  error // of the last attempt that ran
+	attempts exchange.Exchange[struct{}] // at running the handler
+	failure  error                       // of the last attempt that ran
 }
 
 // run runs next in the pipeline.
 func (t *handlerPipeline) run(w http.ResponseWriter, r *http.Request, next http.Handler) (x *handlerRun, err error) {
 	x = &handlerRun{handlers: t, response: handlerio.NewResponse(w, r), request: r, next: next}
+	x.attempts.Repeat, x.attempts.Wait = x.again, true
 	x.writer = x.response.Writer()
 	x.client = handlerio.NewClientContext(r)
 	defer x.client.Stop()
@@ -48,7 +49,7 @@ func (t *handlerPipeline) run(w http.ResponseWriter, r *http.Request, next http.
 
 // execute runs the handler in the pipeline, and returns when no attempt is running any more.
 func (x *handlerRun) execute() (http.Handler, error) {
-	defer x.attempts.Finish()
+	defer x.attempts.Settle()
 	return pipeline.ExecuteValue(x, x.handlers.pipeline, x.attempt)
 }
 
@@ -65,10 +66,10 @@ func (x *handlerRun) String() string { return fmt.Sprintf("%v.weirhttp", x.Conte
 
 // attempt is the callback of the pipeline: it runs the handler.
 func (x *handlerRun) attempt(ctx context.Context) (http.Handler, error) {
-	if !x.attempts.Begin(x.again) {
+	if _, err := x.attempts.Begin(); err != nil {
 		return nil, errOnce
 	}
-	defer x.attempts.End()
+	defer x.attempts.Abort() // its outcome is not needed
 	limited, restore := x.forAttempt(ctx)
 	returned := false
 	defer func() {
@@ -125,10 +126,10 @@ func (x *handlerRun) outcome(ctx context.Context) error {
 // answerInstead runs the [http.Handler] that a strategy has returned as its answer, if there is one. unanswered reports
 // whether the caller must answer for err, the error of the pipeline.
 func (x *handlerRun) answerInstead(w http.ResponseWriter, r *http.Request, err error) (unanswered bool) {
-	if x.response.Begun() || err == nil && x.instead == nil && x.attempts.Ran() { // the server sends an empty 200
+	if x.response.Begun() || err == nil && x.instead == nil && x.attempts.Begun() > 0 { // the server sends an empty 200
 		return false
 	}
-	if x.attempts.Ran() {
+	if x.attempts.Begun() > 0 {
 		x.response.RestoreHeader() // the header that the handler has prepared is not for another answer
 	}
 	if err == nil && x.instead != nil {

@@ -12,6 +12,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/failsafe-go/failsafe-go"
+	"github.com/failsafe-go/failsafe-go/bulkhead"
+	failsafebreaker "github.com/failsafe-go/failsafe-go/circuitbreaker"
+	"github.com/failsafe-go/failsafe-go/ratelimiter"
+	"github.com/failsafe-go/failsafe-go/retrypolicy"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -30,6 +35,7 @@ import (
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
+	"github.com/weir-go/weir/strategies/weirfailsafe"
 	"github.com/weir-go/weir/transport/weirgrpc"
 )
 
@@ -108,42 +114,6 @@ func TestClientUnary_RepliesOfOtherCodecs(t *testing.T) {
 		assert.Equal(t, codes.Internal, status.Code(err))
 		assert.Zero(t, number)
 	}
-}
-
-// The same through grpc-go itself, in a bubble: over bufconn everything that waits is in the bubble.
-func TestClientUnary_DeadlinesAreExactOverBufconn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var calls atomic.Int32
-		s := &service{unary: func(ctx context.Context, r *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
-			calls.Add(1)
-			if r.GetFillUsername() {
-				<-ctx.Done()
-				return nil, status.FromContextError(ctx.Err()).Err()
-			}
-			pushBack(ctx, "3000")
-			return nil, status.Error(codes.ResourceExhausted, "")
-		}}
-		client := weir.Must(weirgrpc.NewClient(weir.Must(pipeline.New("api", retrying(retry.Options{}), timeout.New(2*time.Second, nil))), nil))
-		conn := overBufconn(t, s, nil, client.DialOptions()...)
-		api := testpb.NewTestServiceClient(conn)
-		_, err := api.EmptyCall(t.Context(), &testpb.Empty{}) // connects
-		require.NoError(t, err)
-
-		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
-		defer cancel()
-		began := time.Now()
-		_, err = api.UnaryCall(ctx, &testpb.SimpleRequest{})
-		assert.Equal(t, codes.ResourceExhausted, status.Code(err))
-		assert.EqualValues(t, 3, calls.Load(), "at 0, 3 and 6 seconds; at 9 it would be too late")
-		assert.Equal(t, 6*time.Second, time.Since(began))
-
-		calls.Store(0)
-		began = time.Now()
-		_, err = api.UnaryCall(t.Context(), &testpb.SimpleRequest{FillUsername: true})
-		assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
-		assert.Equal(t, 2*time.Second, time.Since(began), "the timeout of the attempt, which is not repeated")
-		assert.EqualValues(t, 1, calls.Load())
-	})
 }
 
 // The caller's end of a call is no failure of the server, and is not retried.
@@ -312,34 +282,6 @@ func TestClientUnary_HedgeOfDynamicMessages(t *testing.T) {
 	assert.Equal(t, "ann", reply.Get(reply.Descriptor().Fields().ByName("username")).String())
 }
 
-// A strategy that recovers the panic of an attempt cannot make another attempt of a method that is not idempotent, and the
-// attempt that panicked is no success.
-func TestClientUnary_RecoveredPanic(t *testing.T) {
-	recovering := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
-		func() {
-			defer func() { _ = recover() }()
-			_, _ = next.Run(ctx)
-		}()
-		return next.Run(ctx)
-	})
-	calls := 0
-	err := intercept(t, nil, recovering)(t.Context(), unaryMethod, nil, &testpb.Empty{}, nil,
-		func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
-			calls++
-			panic("once")
-		})
-	assert.ErrorContains(t, err, "must not be sent again")
-	assert.Equal(t, 1, calls)
-
-	_, err = streaming(t, nil, recovering)(t.Context(), bidi, nil, duplexMethod,
-		func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
-			calls++
-			panic("once")
-		})
-	assert.ErrorContains(t, err, "must not be sent again")
-	assert.Equal(t, 2, calls)
-}
-
 // A strategy can return a StatusError of another call, or one that is none.
 func TestClientUnary_StatusErrorOfAnotherCall(t *testing.T) {
 	other, ok := errors.AsType[*weirgrpc.StatusError](call(t, nil, emptyMethod, failing(status.Error(codes.NotFound, "kept"))))
@@ -358,4 +300,95 @@ func TestClientUnary_StatusErrorOfAnotherCall(t *testing.T) {
 			assert.NotEmpty(t, err.Error())
 		}
 	}
+}
+
+// A function of the program that panics or leaves its goroutine costs no permit and blocks no later call. On the
+// goroutine of the caller the panic is the caller's; the pipeline of an open stream logs it.
+func TestClient_FunctionsOfTheProgramThatDoNotReturn(t *testing.T) {
+	for how, leave := range map[string]func(){"panic": func() { panic("function") }, "goexit": runtime.Goexit} {
+		armed := false
+		once := func() {
+			if armed {
+				armed = false
+				leave()
+			}
+		}
+		for name, o := range map[string]*weirgrpc.ClientOptions{
+			"Failed":   {Failed: func(codes.Code) bool { once(); return true }},
+			"OnFinish": {},
+		} {
+			for kind, strategy := range map[string]pipeline.Strategy{
+				"retry": retrying(retry.Options{MaxRetries: 1}), "hedge": hedge.New(&hedge.Options{Delay: -1}),
+			} {
+				t.Run(how+"/"+name+"/"+kind, func(t *testing.T) {
+					l, back := slots(t, 1)
+					client := weir.Must(weirgrpc.NewClient(weir.Must(pipeline.New("api", strategy, ratelimit.New(l, nil))), o))
+					var u unavailable
+					conn := overBufconn(t, u.service(), nil, grpc.WithUnaryInterceptor(client.UnaryInterceptor()))
+					api := testpb.NewTestServiceClient(conn)
+					var options []grpc.CallOption
+					if name == "OnFinish" {
+						options = append(options, grpc.OnFinish(func(error) { once() }))
+					}
+					armed = true
+					done := make(chan struct{})
+					go func() {
+						defer close(done)
+						defer func() { _ = recover() }()
+						_, _ = api.UnaryCall(context.Background(), &testpb.SimpleRequest{}, options...)
+						t.Error("it returned")
+					}()
+					<-done
+					assert.False(t, armed)
+					back()
+					_, err := api.UnaryCall(t.Context(), &testpb.SimpleRequest{}, options...)
+					assert.Equal(t, codes.Unavailable, status.Code(err))
+					back()
+				})
+			}
+		}
+	}
+}
+
+// Policies of strategies/weirfailsafe in the interceptors of failsafe-go, and policies of failsafe-go in a Client.
+
+// A retry policy of failsafe-go keeps to what the Client allows.
+func TestFailsafe_RetryPolicyInAClient(t *testing.T) {
+	policy := retrypolicy.NewBuilder[any]().WithMaxRetries(2).ReturnLastFailure().Build()
+	var u unavailable
+	for want, o := range map[int32]*weirgrpc.ClientOptions{1: nil, 3: idempotent} {
+		u.calls.Store(0)
+		_, err := guarded(t, overBufconn, u.service(), o, weirfailsafe.New(nil, policy)).UnaryCall(t.Context(), &testpb.SimpleRequest{})
+		assert.Equal(t, codes.Unavailable, status.Code(err))
+		assert.Equal(t, want, u.calls.Load())
+	}
+}
+
+// Rejections of failsafe-go's policies arrive with codes, and permits of both kinds come back.
+func TestFailsafe_RejectionsInAClient(t *testing.T) {
+	rejecting := ratelimiter.NewSmooth[any](1, time.Hour)
+	breaker := failsafebreaker.NewBuilder[any]().WithDelay(time.Hour).Build()
+	breaker.Open()
+	full := bulkhead.New[any](1)
+	require.True(t, full.TryAcquirePermit())
+	_ = rejecting.TryAcquirePermit()
+	for name, policy := range map[string]failsafe.Policy[any]{"limiter": rejecting, "breaker": breaker, "bulkhead": full} {
+		l, back := slots(t, 1)
+		api := guarded(t, overBufconn, &service{}, nil, ratelimit.New(l, nil), weirfailsafe.New(nil, policy))
+		_, err := api.UnaryCall(t.Context(), &testpb.SimpleRequest{})
+		require.ErrorIs(t, err, pipeline.ErrRejected, name)
+		assert.Equal(t, codes.Unavailable, status.Code(err), name)
+		_, err = api.FullDuplexCall(t.Context())
+		assert.Equal(t, codes.Unavailable, status.Code(err), name)
+		back()
+	}
+	full.ReleasePermit()
+
+	api := guarded(t, overBufconn, &service{}, nil, weirfailsafe.New(nil, failsafe.Policy[any](full)))
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := api.FullDuplexCall(ctx)
+	require.NoError(t, err)
+	assert.False(t, full.TryAcquirePermit(), "held by the stream")
+	cancel()
+	assert.Eventually(t, full.TryAcquirePermit, time.Minute, time.Millisecond)
 }

@@ -56,23 +56,6 @@ func FuzzClient_Pushback(f *testing.F) {
 	})
 }
 
-// A status can have any details.
-func FuzzClient_RetryInfo(f *testing.F) {
-	const retryInfo = "type.googleapis.com/google.rpc.RetryInfo"
-	f.Add(retryInfo, []byte{})                                                                             // without a delay
-	f.Add(retryInfo, []byte{0x0a, 0x02, 0x08, 0x03})                                                       // 3 seconds
-	f.Add(retryInfo, []byte{0x0a, 0x02, 0x10, 0xff, 0x7f})                                                 // cut off
-	f.Add(retryInfo, []byte{0x0a, 0x0b, 0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}) // -1 second
-	f.Add("type.googleapis.com/google.rpc.QuotaFailure", []byte{0x0a})
-	f.Add("\xff/", []byte(nil))
-	f.Fuzz(func(t *testing.T, url string, value []byte) {
-		s := &spb.Status{Code: int32(codes.Unavailable), Details: []*anypb.Any{nil, {TypeUrl: url, Value: value}}}
-		failure, wait, ok := asked(t, failing(status.ErrorProto(s)))
-		assert.GreaterOrEqual(t, wait, time.Duration(0))
-		assert.Equal(t, ok, failure.Retryable())
-	})
-}
-
 func TestClient_RetryInfoOfAnyForm(t *testing.T) {
 	for _, c := range []struct {
 		value []byte
