@@ -27,7 +27,7 @@ var ceilings = map[string]counts{
 	"dashboard":              {4200, 2250, 33},
 	"telemetry":              {1750, 3050, 14},
 	"simulate":               {6400, 4100, 111},
-	"cmd":                    {9150, 6900, 0},
+	"cmd":                    {7900, 6000, 0},
 	"internal":               {1300, 1050, 0},
 	"weirtest":               {250, 350, 30},
 	".":                      {100, 50, 9},
@@ -43,12 +43,10 @@ var ceilings = map[string]counts{
 // A type has at most maxFields fields and maxMethods methods. These have more: fields, methods. Lower a number with the change that
 // makes it lower.
 var large = map[string][2]int{
-	"cmd/weir.command":                             {8, 28},
-	"cmd/weir/internal/gateway/accesslog.Entry":    {16, 0},
-	"cmd/weir/internal/gateway/proxy.request":      {17, 3},
-	"cmd/weir/internal/gatewayconfig.Gateway":      {25, 20},
-	"cmd/weir/internal/process.Process":            {17, 18},
-	"cmd/weir/internal/rlsconfig.RLS":              {22, 14},
+	"cmd/weir.command":                             {5, 27},
+	"cmd/weir/internal/gatewayconfig.Gateway":      {19, 18},
+	"cmd/weir/internal/process.Process":            {17, 15},
+	"cmd/weir/internal/rlsconfig.RLS":              {16, 14},
 	"dashboard.Dashboard":                          {13, 44},
 	"dashboard.checkPage":                          {18, 2},
 	"dashboard.limiterState":                       {24, 0},
@@ -80,10 +78,10 @@ var large = map[string][2]int{
 // At most a tenth of the arrows of a room run back up. In these rooms more do.
 var backUp = map[string]int{
 	"cmd/weir":                              5,
-	"cmd/weir/internal/gateway":             4,
-	"cmd/weir/internal/gateway/proxy":       12,
+	"cmd/weir/internal/gateway":             2,
+	"cmd/weir/internal/gateway/proxy":       8,
 	"cmd/weir/internal/gateway/upstream":    2,
-	"cmd/weir/internal/rls":                 5,
+	"cmd/weir/internal/rls":                 2,
 	"dashboard":                             23,
 	"telemetry":                             14,
 	"transport/internal/admission":          4,

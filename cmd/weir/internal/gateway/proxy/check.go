@@ -13,24 +13,6 @@ import (
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
-// A Policy is what the access log and Check need to know of a policy.
-type Policy struct {
-	Limiter  string // its name
-	Shadow   bool
-	FailOpen bool
-	// Key finds the key of a request. It is nil if the limiter is not partitioned.
-	Key weirhttp.Key
-	// Peek asks the limiter without taking anything. The context has the request, for key functions. The error is
-	// [errors.ErrUnsupported] if the limiter cannot be asked.
-	Peek func(ctx context.Context) (limiter.Lease, error)
-}
-
-// A Limiter is what Check needs to know of a limiter in the pipeline of a route.
-type Limiter struct {
-	Name string
-	Key  weirhttp.Key // nil if the limiter is not partitioned
-}
-
 // Check answers which limits and circuits a request would meet and what each would decide now, in the order in which the request meets
 // them: the policies of its route, the pipeline of the route, the addresses of the upstream. Nothing is taken and nothing is sent.
 func (h *Handler) Check(r *http.Request) (results []dashboard.CheckResult, err error) {

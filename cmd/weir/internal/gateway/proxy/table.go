@@ -19,6 +19,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/transport/weirhttp"
 
@@ -56,6 +57,24 @@ type Route struct {
 	// Limiters says more of the limiters in Pipeline, by the source of their strategy.
 	Limiters    map[string]Limiter
 	StripPrefix string
+}
+
+// A Policy is what the access log and Check need to know of a policy.
+type Policy struct {
+	Limiter  string // its name
+	Shadow   bool
+	FailOpen bool
+	// Key finds the key of a request. It is nil if the limiter is not partitioned.
+	Key weirhttp.Key
+	// Peek asks the limiter without taking anything. The context has the request, for key functions. The error is
+	// [errors.ErrUnsupported] if the limiter cannot be asked.
+	Peek func(ctx context.Context) (limiter.Lease, error)
+}
+
+// A Limiter is what Check needs to know of a limiter in the pipeline of a route.
+type Limiter struct {
+	Name string
+	Key  weirhttp.Key // nil if the limiter is not partitioned
 }
 
 // A Table has the routes of one version of the file. It is the innermost strategy of a pipeline of the registry, so that
