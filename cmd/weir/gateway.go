@@ -1,14 +1,8 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"flag"
-	"io"
-	"os"
-	"os/signal"
 	"runtime/debug"
-	"syscall"
 
 	"github.com/weir-go/weir/cmd/weir/internal/gateway"
 	"github.com/weir-go/weir/cmd/weir/internal/process"
@@ -18,19 +12,13 @@ import (
 func (c *command) gateway(args []string) int {
 	var o process.Options
 	f := flag.NewFlagSet("gateway", flag.ContinueOnError)
-	f.SetOutput(io.Discard)
 	f.StringVar(&o.Config, "config", "", "the configuration `file`, which is read again when it changes, and at SIGHUP")
 	f.StringVar(&o.Listen, "listen", "", "the `address` that clients connect to, in place of the file's")
 	f.StringVar(&o.Admin, "admin", "", "the `address` of the dashboard, /metrics, /live and /ready, in place of the file's; off for none")
-	const usage = "weir gateway -config FILE [flags]"
-	switch err := f.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		helpOf(f, usage, c.stdout)
-		return exitOK
-	case err != nil:
-		c.complain("weir gateway: %v\n", err)
-		helpOf(f, usage, c.stderr)
-		return exitError
+	if status, ok := c.parseFlags(f, args); !ok {
+		return status
+	}
+	switch {
 	case o.Config == "" && f.NArg() > 0:
 		c.complain("weir gateway: the file must follow -config: weir gateway -config %s\n", f.Arg(0))
 		return exitError
@@ -41,13 +29,7 @@ func (c *command) gateway(args []string) int {
 		c.complain("weir gateway: takes no arguments, found %q\n", f.Arg(0))
 		return exitError
 	}
-	stop := make(chan os.Signal, 2)
-	signal.Notify(stop, syscall.SIGTERM, os.Interrupt)
-	ignoreBrokenPipes()
-	o.Stdout, o.Stderr, o.Stop = c.stdout, c.stderr, stop
-	err := gateway.Run(context.Background(), o)
-	signal.Stop(stop) // before complain, which waits for the standard error
-	return c.ended("weir gateway", err)
+	return c.serve("weir gateway", o, gateway.Run)
 }
 
 // version prints the version of the program.

@@ -230,11 +230,3 @@ func TestGateway_AdminHost(t *testing.T) {
 		}
 	}
 }
-
-// TestGateway_ReadOnlyDashboard checks that no action is done without a password, also on the loopback interface.
-func TestGateway_ReadOnlyDashboard(t *testing.T) {
-	t.Parallel()
-	p := startGateway(t, adminConfig(behind(t, ok), ""))
-	resp := p.post("/action", url.Values{"do": {"reload"}, "target": {p.file}}, "ann", "")
-	assert.Equal(t, http.StatusForbidden, resp.StatusCode)
-}

@@ -1,19 +1,6 @@
 // Weir checks and explains configuration files of package reload, and runs a gateway by one.
 //
-//	weir gateway -config FILE        # a reverse proxy with the limits and pipelines of FILE
-//	weir rls -config FILE            # a rate limit service for Envoy with the limits of FILE
-//	weir rls -ratelimit-config DIR   # the same with the files of envoyproxy/ratelimit
-//	weir ready [ADDRESS]             # whether the server with that admin address can take requests
-//	weir check FILE...               # all problems, with line and column
-//	weir explain FILE [PIPELINE...]  # each pipeline, and the parts for servers, in words
-//	weir explain -request 'GET /orders X-Api-Key=abc' FILE
-//	                                 # which way that request would go through the gateway
-//	weir explain -descriptor 'edge: path=/x' FILE
-//	                                 # which limit of the rate limit service is for that descriptor
-//	weir simulate [flags] FILE       # what FILE would do under a load, in virtual time
-//	weir schema                      # the JSON schema of the format, for editors
-//	weir schema -load                # the JSON schema of load files of weir simulate
-//	weir version                     # the version of the program
+// weir help lists its commands.
 //
 // A FILE of "-" is the standard input. Any other FILE must be a regular file, and not a pipe. The exit status is 0 if all
 // files are valid, 1 if a file is not, a server is not ready or an expectation of weir simulate is not met, and 2 if the
@@ -57,26 +44,35 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-const usage = `usage:
-  weir gateway -config FILE [flags]        a reverse proxy with the limits and pipelines of FILE
-  weir rls -config FILE [flags]            a rate limit service for Envoy with the limits of FILE
-  weir rls -ratelimit-config DIR [flags]   the same with the files of envoyproxy/ratelimit
-  weir ready [ADDRESS]                     whether the server with that admin address can take requests
-  weir check [flags] FILE...               all problems, with line and column
-  weir explain [flags] FILE [PIPELINE...]  each pipeline, and the parts for servers, in words
-  weir explain -request REQUEST FILE       which way a request would go through the gateway
-  weir explain -descriptor DESCRIPTOR FILE which limit of the rate limit service is for a descriptor
-  weir simulate [flags] FILE               what FILE would do under a load; -h lists its flags
-  weir schema [-load]                      the JSON schema of the format or of load files, for editors
-  weir version                             the version of the program
+// usages are how the commands are called, and what they do.
+var usages = [][2]string{
+	{"weir gateway -config FILE [flags]", "a reverse proxy with the limits and pipelines of FILE"},
+	{"weir rls -config FILE [flags]", "a rate limit service for Envoy with the limits of FILE"},
+	{"weir rls -ratelimit-config DIR [flags]", "the same with the files of envoyproxy/ratelimit"},
+	{"weir ready [ADDRESS]", "whether the server with that admin address can take requests"},
+	{"weir check [flags] FILE...", "all problems, with line and column"},
+	{"weir explain [flags] FILE [PIPELINE...]", "each pipeline, and the parts for servers, in words"},
+	{"weir explain -request REQUEST FILE", "which way a request would go through the gateway"},
+	{"weir explain -descriptor DESCRIPTOR FILE", "which limit of the rate limit service is for a descriptor"},
+	{"weir simulate [flags] FILE", "what FILE would do under a load"},
+	{"weir schema [-load]", "the JSON schema of the format or of load files, for editors"},
+	{"weir version", "the version of the program"},
+}
 
+// usage returns how the command is called; all commands if name is empty.
+func usage(name string) string {
+	text := "usage:\n"
+	for _, u := range usages {
+		if strings.HasPrefix(u[0]+" ", strings.TrimSpace("weir "+name)+" ") {
+			text += fmt.Sprintf("  %-41s %s\n", u[0], u[1])
+		}
+	}
+	return text + `
 A FILE of "-" is the standard input. A REQUEST is
   ` + plan.Grammar + `
 and a DESCRIPTOR is
-  ` + rlsconfig.Grammar + `
-
-flags:
-`
+  ` + rlsconfig.Grammar + "\n"
+}
 
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	out := &output{to: stdout}
@@ -112,11 +108,11 @@ func (c *command) run(args []string) int {
 	}
 	switch name {
 	case "check":
-		return c.withFlags(name, args, 1, c.check)
+		return c.check(args)
 	case "explain":
-		return c.withFlags(name, args, 1, c.explain)
+		return c.explain(args)
 	case "schema":
-		return c.withFlags(name, args, 0, c.schema)
+		return c.schema(args)
 	case "gateway":
 		return c.gateway(args)
 	case "rls":
@@ -128,10 +124,10 @@ func (c *command) run(args []string) int {
 	case "version":
 		return c.version(args)
 	case "help", "-h", "-help", "--help":
-		c.help(c.flags(name), c.stdout)
+		say(c.stdout, "%s\nweir COMMAND -h lists the flags of a command.\n", usage(""))
 		return exitOK
 	case "":
-		c.help(c.flags(name), c.stderr)
+		say(c.stderr, "%s", usage(""))
 	default:
 		c.complain("weir: unknown command %q, must be gateway, rls, ready, check, explain, simulate, schema or version\n", name)
 	}
@@ -144,31 +140,6 @@ type command struct {
 	stdout, stderr io.Writer
 	kinds          *reload.Kinds
 	strict         bool
-	request        *string // explain this request; nil: explain the file
-	descriptor     *string // explain this descriptor; nil: explain the file
-	loadSchema     bool    // the schema of load files
-}
-
-// flags returns the flags of a command, which set the fields of c.
-func (c *command) flags(name string) *flag.FlagSet {
-	f := flag.NewFlagSet(name, flag.ContinueOnError)
-	f.SetOutput(c.stderr)
-	f.Usage = func() {} // withFlags calls help, because it knows where to print it
-	if name != "check" && name != "schema" {
-		f.Func("request", "with explain: the `request` to explain", func(text string) error {
-			c.request = &text
-			return nil
-		})
-		f.Func("descriptor", "with explain: the `descriptor` to explain", func(text string) error {
-			c.descriptor = &text
-			return nil
-		})
-	}
-	if name != "check" && name != "explain" {
-		f.BoolVar(&c.loadSchema, "load", false, "with schema: the schema of load files of weir simulate")
-	}
-	c.nameFlags(f)
-	return f
 }
 
 // nameFlags adds the flags that say which names a file can have.
@@ -182,50 +153,47 @@ func (c *command) nameFlags(f *flag.FlagSet) {
 	}
 }
 
-// help prints the usage and the flags.
-func (c *command) help(f *flag.FlagSet, to io.Writer) {
-	say(to, "%s", usage)
-	f.SetOutput(to)
-	f.PrintDefaults()
-	f.SetOutput(c.stderr)
-}
-
-// helpOf prints the usage and the flags of one command.
-func helpOf(f *flag.FlagSet, usage string, to io.Writer) {
-	say(to, "usage:\n  %s\n\nflags:\n", usage)
-	f.SetOutput(to)
-	f.PrintDefaults()
-}
-
-// withFlags parses the flags, and calls do with the other arguments, which must be at least least.
-func (c *command) withFlags(name string, args []string, least int, do func(args []string) int) int {
-	f := c.flags(name)
+// parseFlags parses the flags of a command. If ok is false, the command ends with the status.
+func (c *command) parseFlags(f *flag.FlagSet, args []string) (status int, ok bool) {
+	f.SetOutput(io.Discard)
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
-		c.help(f, c.stdout)
-		return exitOK
+		say(c.stdout, "%s\nflags:\n", usage(f.Name()))
+		f.SetOutput(c.stdout)
+		f.PrintDefaults()
+		return exitOK, false
 	case err != nil:
-		c.help(f, c.stderr)
-		return exitError
-	case f.NArg() < least:
-		c.complain("weir %s: which file?\n", name)
-		return exitError
+		c.complain("weir %s: %v; weir %s -h lists the flags\n", f.Name(), err, f.Name())
+		return exitError, false
 	}
-	for _, arg := range f.Args()[min(1, f.NArg()):] {
+	return exitOK, true
+}
+
+// parseFiles is parseFlags for a command that takes files after the flags.
+func (c *command) parseFiles(f *flag.FlagSet, args []string) (files []string, status int) {
+	c.nameFlags(f)
+	if status, ok := c.parseFlags(f, args); !ok {
+		return nil, status
+	}
+	if f.NArg() == 0 {
+		c.complain("weir %s: which file?\n", f.Name())
+		return nil, exitError
+	}
+	for _, arg := range f.Args()[1:] {
 		if len(arg) > 1 && arg[0] == '-' {
-			c.complain("weir %s: flags stand before the file, found %s after it\n", name, arg)
-			return exitError
+			c.complain("weir %s: flags stand before the file, found %s after it\n", f.Name(), arg)
+			return nil, exitError
 		}
 	}
 	if !c.strict {
 		c.kinds.AcceptUnknown()
 	}
-	return do(f.Args())
+	return f.Args(), exitOK
 }
 
 // check checks every file, and prints a line for each valid one.
-func (c *command) check(files []string) int {
-	status := exitOK
+func (c *command) check(args []string) int {
+	files, status := c.parseFiles(flag.NewFlagSet("check", flag.ContinueOnError), args)
 	for _, name := range files {
 		f, problem := c.parse(name)
 		if problem == exitOK {
@@ -262,20 +230,29 @@ func count(n int, what string) string {
 }
 
 func (c *command) explain(args []string) int {
-	f, problem := c.parse(args[0])
+	flags := flag.NewFlagSet("explain", flag.ContinueOnError)
+	request := flags.String("request", "", "the `request` to explain")
+	descriptor := flags.String("descriptor", "", "the `descriptor` to explain")
+	files, status := c.parseFiles(flags, args)
+	if files == nil {
+		return status
+	}
+	given := make(map[string]bool)
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	f, problem := c.parse(files[0])
 	if problem != exitOK {
 		return problem
 	}
 	switch {
-	case c.request != nil && c.descriptor != nil:
+	case given["request"] && given["descriptor"]:
 		c.complain("weir explain: there can be -request or -descriptor, not both\n")
 		return exitError
-	case c.request != nil:
-		return c.explainRequest(f, args[1:])
-	case c.descriptor != nil:
-		return c.explainDescriptor(f, args[1:])
+	case given["request"]:
+		return c.explainRequest(f, *request, files[1:])
+	case given["descriptor"]:
+		return c.explainDescriptor(f, *descriptor, files[1:])
 	}
-	if err := f.Explain(c.stdout, args[1:]...); err != nil {
+	if err := f.Explain(c.stdout, files[1:]...); err != nil {
 		c.complain("weir: %v\n", err)
 		return exitError
 	}
@@ -283,12 +260,12 @@ func (c *command) explain(args []string) int {
 }
 
 // explainRequest says which way a request would go through the gateway of f.
-func (c *command) explainRequest(f *reload.File, others []string) int {
+func (c *command) explainRequest(f *reload.File, request string, others []string) int {
 	if len(others) > 0 {
 		c.complain("weir explain: with -request there is only a file, found %s\n", strings.Join(others, " "))
 		return exitError
 	}
-	r, err := plan.ParseRequest(*c.request)
+	r, err := plan.ParseRequest(request)
 	if err != nil {
 		c.complain("weir explain: -request: %v\na request is\n  %s\n", err, plan.Grammar)
 		return exitError
@@ -305,12 +282,21 @@ func (c *command) explainRequest(f *reload.File, others []string) int {
 }
 
 func (c *command) schema(args []string) int {
-	if len(args) > 0 {
-		c.complain("weir schema: takes no file, found %s\n", strings.Join(args, " "))
+	f := flag.NewFlagSet("schema", flag.ContinueOnError)
+	load := f.Bool("load", false, "the schema of load files of weir simulate")
+	c.nameFlags(f)
+	if status, ok := c.parseFlags(f, args); !ok {
+		return status
+	}
+	if f.NArg() > 0 {
+		c.complain("weir schema: takes no file, found %s\n", strings.Join(f.Args(), " "))
 		return exitError
 	}
+	if !c.strict {
+		c.kinds.AcceptUnknown()
+	}
 	schemaOf := c.kinds.Schema
-	if c.loadSchema {
+	if *load {
 		schemaOf = simulate.ScenarioSchema
 	}
 	schema, err := schemaOf()

@@ -83,49 +83,11 @@ func TestCheck_Strict(t *testing.T) {
 	assert.Equal(t, 0, r.status, r.err)
 }
 
-func TestCheck_StrictWithRegistrations(t *testing.T) {
-	const file = `
-budgets: {extra: {ratio: 0.1}}
-pipelines:
-  orders:
-    strategies:
-      - fallback: {action: cached}
-      - circuit_breaker: {control: ops}
-      - hedging: {budget: extra}
-      - chaos_fault: {error: boom}
-      - chaos_outcome: {outcome: stale}
-      - chaos_behavior: {behavior: flush}
-`
-	assert.Equal(t, result{0, "-: ok: 1 pipeline, 0 named limiters, 1 budget\n", ""}, weir(file, "check", "-"))
-	r := weir(file, "check", "-strict", "-")
-	assert.Equal(t, 1, r.status)
-	for _, name := range []string{"cached", "ops", "boom", "stale", "flush"} {
-		assert.Contains(t, r.err, name)
-	}
-	r = weir(file, "check", "-strict", "-fallback", "cached", "-control", "ops", "-error", "boom",
-		"-outcome", "stale", "-behavior", "flush", "-")
-	assert.Equal(t, 0, r.status, r.err)
-}
-
 func TestFlagsAfterTheFile(t *testing.T) {
 	assert.Equal(t, result{2, "", "weir explain: flags stand before the file, found -request after it\n"},
 		weir(good, "explain", "-", "-request", "GET /"))
 	assert.Equal(t, result{2, "", "weir gateway: the file must follow -config: weir gateway -config weir.yaml\n"},
 		weir("", "gateway", "weir.yaml"))
-}
-
-func TestCheck_Stores(t *testing.T) {
-	const file = `
-limiters: {logins: {concurrency: {permit_limit: 2}, store: {name: redis, lease_ttl: 5s}}}
-pipelines: {login: {strategies: [rate_limiter: {limiter: logins}]}}
-`
-	assert.Equal(t, result{0, "-: ok: 1 pipeline, 1 named limiter\n", ""}, weir(file, "check", "-"))
-	r := weir(file, "check", "-strict", "-store", "postgres", "-")
-	assert.Equal(t, 1, r.status)
-	assert.Contains(t, r.err, `no store "redis", there is only postgres`)
-	assert.Equal(t, 0, weir(file, "check", "-strict", "-store", "redis", "-").status)
-	assert.Contains(t, weir(strings.Replace(file, "lease_ttl: 5s", "block: 5", 1), "check", "-").err, "block must be at most 1 for concurrency")
-	assert.Contains(t, weir(file, "explain", "-").out, "in the store redis")
 }
 
 func TestExplain(t *testing.T) {
@@ -141,13 +103,6 @@ func TestExplain(t *testing.T) {
 	assert.Contains(t, r.out, `"a\x1b[31m\nb"`)
 	assert.NotContains(t, r.out, "\x1b")
 	assert.Equal(t, 1, weir(bad, "explain", "-").status)
-}
-
-func TestSchema(t *testing.T) {
-	r := weir("", "schema")
-	assert.Equal(t, 0, r.status)
-	assert.Contains(t, r.out, `"$schema"`)
-	assert.Equal(t, 2, weir("", "schema", "weir.yaml").status)
 }
 
 func TestUsage(t *testing.T) {

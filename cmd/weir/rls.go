@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -26,20 +25,12 @@ type rlsFlags struct {
 	print       bool
 }
 
-const rlsUsage = "weir rls -config FILE [flags]\n  weir rls -ratelimit-config DIR [flags]"
-
 // rls serves until SIGTERM or SIGINT.
 func (c *command) rls(args []string) int {
 	var o rlsFlags
 	f := o.flags()
-	switch err := f.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		helpOf(f, rlsUsage, c.stdout)
-		return exitOK
-	case err != nil:
-		c.complain("weir rls: %v\n", err)
-		helpOf(f, rlsUsage, c.stderr)
-		return exitError
+	if status, ok := c.parseFlags(f, args); !ok {
+		return status
 	}
 	if err := o.check(f.Args()); err != nil {
 		c.complain("weir rls: %v\n", err)
@@ -48,13 +39,18 @@ func (c *command) rls(args []string) int {
 	if o.print {
 		return c.printTranslation(o.translation)
 	}
+	return c.serve("weir rls", o.run, rls.Run)
+}
+
+// serve runs a server until SIGTERM or SIGINT.
+func (c *command) serve(name string, o process.Options, run func(context.Context, process.Options) error) int {
 	stop := make(chan os.Signal, 2)
 	signal.Notify(stop, syscall.SIGTERM, os.Interrupt)
 	ignoreBrokenPipes()
-	o.run.Stdout, o.run.Stderr, o.run.Stop = io.Discard, c.stderr, stop
-	err := rls.Run(context.Background(), o.run)
+	o.Stdout, o.Stderr, o.Stop = c.stdout, c.stderr, stop
+	err := run(context.Background(), o)
 	signal.Stop(stop) // before complain, which waits for the standard error
-	return c.ended("weir rls", err)
+	return c.ended(name, err)
 }
 
 // ended prints the error of a command, and returns its exit status.
@@ -82,7 +78,6 @@ func (c *command) printTranslation(o ratelimitconfig.Options) int {
 // flags returns the flags, which set the fields of o.
 func (o *rlsFlags) flags() *flag.FlagSet {
 	f := flag.NewFlagSet("rls", flag.ContinueOnError)
-	f.SetOutput(io.Discard)
 	f.StringVar(&o.run.Config, "config", "", "the configuration `file`, which is read again when it changes, and at SIGHUP")
 	f.StringVar(&o.run.Listen, "listen", "", "the `address` that Envoy connects to, in place of the file's")
 	f.StringVar(&o.run.Admin, "admin", "", "the `address` of the dashboard, /metrics, /live and /ready, in place of the file's; off for none")
@@ -135,12 +130,12 @@ func (o *rlsFlags) check(others []string) error {
 }
 
 // explainDescriptor says which rule of the rate limit service of f is for a descriptor.
-func (c *command) explainDescriptor(f *reload.File, others []string) int {
+func (c *command) explainDescriptor(f *reload.File, descriptor string, others []string) int {
 	if len(others) > 0 {
 		c.complain("weir explain: with -descriptor there is only a file, found %s\n", strings.Join(others, " "))
 		return exitError
 	}
-	r, err := rlsconfig.ParseRequest(*c.descriptor)
+	r, err := rlsconfig.ParseRequest(descriptor)
 	if err != nil {
 		c.complain("weir explain: -descriptor: %v\na descriptor is\n  %s\n", err, rlsconfig.Grammar)
 		return exitError

@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,12 +37,10 @@ type simulation struct {
 func (c *command) simulate(args []string) int {
 	var s simulation
 	f := c.simulateFlags(&s)
-	switch err := f.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		helpOf(f, "weir simulate [flags] FILE", c.stdout)
-		return exitOK
-	case err != nil:
-		return c.refuse(fmt.Errorf("%w; weir simulate -h lists the flags", err))
+	if status, ok := c.parseFlags(f, args); !ok {
+		return status
+	}
+	switch {
 	case f.NArg() == 0:
 		c.complain("weir simulate: which file?\n")
 		return exitError
@@ -71,7 +68,6 @@ func (c *command) simulate(args []string) int {
 // simulateFlags returns the flags, which set the fields of s.
 func (c *command) simulateFlags(s *simulation) *flag.FlagSet {
 	f := flag.NewFlagSet("simulate", flag.ContinueOnError)
-	f.SetOutput(io.Discard)
 	f.StringVar(&s.scenario.Pipeline, "pipeline", "", "the `name` of the pipeline that the requests go through; not needed if the file has one")
 	f.IntVar(&s.scenario.Instances, "instances", 1, "how many `instances` of the program there are")
 	f.Uint64Var(&s.scenario.Seed, "seed", 0, "where random numbers begin: the same `number` gives the same result")
@@ -189,22 +185,16 @@ func (s *simulation) checkOut() error {
 	if s.out == "" {
 		return nil
 	}
-	out, err := os.Stat(s.out)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		if _, err = os.Stat(filepath.Dir(s.out)); err != nil {
-			return fmt.Errorf("-out %s: %w", s.out, err)
-		}
-		return nil
-	case err != nil:
-		return err
-	case out.IsDir():
-		return fmt.Errorf("-out must be a file, and %s is a directory", s.out)
-	}
 	for _, name := range []string{s.file, s.against, s.load.file, s.load.csv, s.load.accessLog} {
-		if read, err := os.Stat(name); err == nil && os.SameFile(read, out) {
+		if name != "" && filepath.Clean(name) == filepath.Clean(s.out) {
 			return fmt.Errorf("-out would replace %s, which is read", name)
 		}
+	}
+	if info, err := os.Stat(s.out); err == nil && info.IsDir() {
+		return fmt.Errorf("-out must be a file, and %s is a directory", s.out)
+	}
+	if _, err := os.Stat(filepath.Dir(s.out)); err != nil {
+		return fmt.Errorf("-out %s: %w", s.out, err)
 	}
 	return nil
 }
@@ -276,10 +266,7 @@ func (c *command) simulateFile(s *simulation, name string) (*simulate.Result, in
 	scenario.Config = simulate.File(name, content, func(s *simulate.Setup, k *reload.Kinds) {
 		gatewayconfig.Register(k, gatewayconfig.Simulated(s, scenario.Pipeline))
 	})
-	var done func()
-	scenario.Progress, done = c.progress(name, scenario.Load)
 	r, err := simulate.Run(context.Background(), scenario)
-	done()
 	if err == nil {
 		return r, exitOK
 	}

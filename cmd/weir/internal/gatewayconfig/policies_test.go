@@ -207,13 +207,6 @@ func TestPolicy_Headers(t *testing.T) {
 	assert.Empty(t, header.Get("X-RateLimit-Limit"))
 }
 
-// The file must not lose the gateway while it runs.
-func TestReload_Required(t *testing.T) {
-	s := serve(t, strings.Replace(limited, "KEY", "header", 1))
-	s.write(t, "pipelines: {p: {strategies: []}}\n")
-	require.ErrorContains(t, s.w.Reload(t.Context()), ":1:1: gateway is missing")
-}
-
 func TestBuild_KeyFileIsMissing(t *testing.T) {
 	text := strings.NewReplacer("KEY", "claim", "unverified: true", "secret_file: "+filepath.Join(t.TempDir(), "missing")).Replace(limited)
 	_, err := parse(text)

@@ -68,26 +68,127 @@ type transportFunc func(r *http.Request) (*http.Response, error)
 
 func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
+// echoTable has one route to a server that reads the body of each request and answers with it.
+func echoTable(t *testing.T) *Table {
+	back := transportFunc(func(r *http.Request) (*http.Response, error) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		return answerOf(r, strings.NewReader(string(body)), int64(len(body))), r.Context().Err()
+	})
+	return tableTo(t, back)
+}
+
+func tableTo(t *testing.T, back http.RoundTripper) *Table {
+	u := upstream.New("u", back, upstream.NewAddress(&url.URL{Scheme: "http", Host: "a"}, nil))
+	table, err := NewTable(&TableOptions{Routes: []Route{{Match: "/", Upstream: u}}})
+	require.NoError(t, err)
+	return table
+}
+
+func answerOf(r *http.Request, body io.Reader, length int64) *http.Response {
+	return &http.Response{
+		StatusCode: http.StatusOK, ProtoMajor: 1, Header: http.Header{}, Request: r, Body: io.NopCloser(body), ContentLength: length,
+	}
+}
+
+// TestSlowBody checks that a client that stops sending holds its request for as long as the pace allows, and its connection no longer: what
+// comes later is no request.
+func TestSlowBody(t *testing.T) {
+	const post = "POST /a HTTP/1.1\r\nHost: a\r\n"
+	for text, want := range map[string]struct {
+		status int
+		after  time.Duration
+	}{
+		post + "Content-Length: 10\r\n\r\nhalf": {http.StatusRequestTimeout, pace.Stall},
+		// Refused before the body was read.
+		"POST /../a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n":                         {http.StatusBadRequest, pace.Linger},
+		"POST /../a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhalf":                     {http.StatusBadRequest, pace.Linger},
+		"POST /../a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n": {http.StatusBadRequest, pace.Linger},
+		"POST /../a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nha":         {http.StatusBadRequest, pace.Linger},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := serveOnPipes(t, echoTable(t)).dial()
+			defer c.Close()
+			began := time.Now()
+			go io.WriteString(c, text)
+			answers := bufio.NewReader(c)
+			resp, err := http.ReadResponse(answers, nil)
+			require.NoError(t, err, text)
+			assert.Equal(t, want.status, resp.StatusCode, text)
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+			_, err = answers.ReadByte()
+			require.ErrorIs(t, err, io.EOF, text)
+			assert.LessOrEqual(t, time.Since(began), want.after+time.Second, text) // net/http lingers for half a second
+		})
+	}
+}
+
+// TestSlowBody_HTTP2 checks that a stream of HTTP/2 is held no longer than a connection of HTTP/1.
+func TestSlowBody_HTTP2(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := http2To(serveOnPipes(t, echoTable(t)), 0)
+		defer transport.CloseIdleConnections()
+		stalled, end := io.Pipe()
+		for want, body := range map[int]io.Reader{http.StatusRequestTimeout: io.MultiReader(strings.NewReader("half"), stalled), http.StatusOK: strings.NewReader("whole")} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://a/", body)
+			require.NoError(t, err)
+			r.ContentLength = 5
+			resp, err := transport.RoundTrip(r)
+			require.NoError(t, err)
+			assert.Equal(t, want, resp.StatusCode)
+			_ = end.Close() // closing the response waits for the body of the request
+			_ = resp.Body.Close()
+		}
+	})
+}
+
+func http2To(l *pipeListener, window int) *http.Transport {
+	transport := &http.Transport{
+		Protocols:   new(http.Protocols),
+		HTTP2:       &http.HTTP2Config{MaxReceiveBufferPerStream: window},
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return l.dial(), nil },
+	}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	return transport
+}
+
+// TestSlowReader checks that a client that does not read its answer does not hold its request for long.
+func TestSlowReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body := &closing{Reader: zeros{}, closed: make(chan struct{})}
+		c := serveOnPipes(t, tableTo(t, transportFunc(func(r *http.Request) (*http.Response, error) {
+			resp := answerOf(r, nil, 1<<40) // of a known length: a mutex of the ReverseProxy would stop the fake time
+			resp.Body = body
+			return resp, nil
+		}))).dial()
+		defer c.Close()
+		_, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		require.NoError(t, err)
+		began := time.Now()
+		<-body.closed
+		assert.Equal(t, pace.Stall, time.Since(began))
+	})
+}
+
+type closing struct {
+	io.Reader
+	closed chan struct{}
+}
+
+func (c *closing) Close() error {
+	close(c.closed)
+	return nil
+}
+
 // TestSlowReader_KeepsConnection checks that a client that takes its time to read an answer can send its next request on the
 // same connection.
 func TestSlowReader_KeepsConnection(t *testing.T) {
 	const ask = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nwhole"
 	synctest.Test(t, func(t *testing.T) {
-		back := transportFunc(func(r *http.Request) (*http.Response, error) {
-			body, err := io.ReadAll(r.Body)
-			if err != nil {
-				return nil, err
-			}
-			return &http.Response{
-				StatusCode: http.StatusOK, ProtoMajor: 1, Header: http.Header{}, Request: r,
-				Body: io.NopCloser(strings.NewReader(string(body))), ContentLength: int64(len(body)),
-			}, r.Context().Err()
-		})
-		u := upstream.New("u", back, upstream.NewAddress(&url.URL{Scheme: "http", Host: "a"}, nil))
-		table, err := NewTable(&TableOptions{Routes: []Route{{Match: "/", Upstream: u}}})
-		require.NoError(t, err)
-		l := serveOnPipes(t, table)
-		c := l.dial()
+		c := serveOnPipes(t, echoTable(t)).dial()
 		defer c.Close()
 		answers := bufio.NewReader(c)
 		for i := range 3 {
@@ -100,6 +201,7 @@ func TestSlowReader_KeepsConnection(t *testing.T) {
 			require.NoError(t, err)
 			_ = resp.Body.Close()
 			assert.Equal(t, "whole", string(body), i)
+			time.Sleep(pace.Stall + time.Second) // also the deadline of the last write is gone
 		}
 	})
 }
@@ -119,23 +221,9 @@ func TestSlowReader_HTTP2(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				back := transportFunc(func(r *http.Request) (*http.Response, error) {
-					body := io.MultiReader(strings.NewReader("begin"), pause(c.pause), io.LimitReader(zeros{}, c.length-5))
-					return &http.Response{
-						StatusCode: http.StatusOK, ProtoMajor: 1, Header: http.Header{}, Request: r,
-						Body: io.NopCloser(body), ContentLength: c.length,
-					}, nil
-				})
-				u := upstream.New("u", back, upstream.NewAddress(&url.URL{Scheme: "http", Host: "a"}, nil))
-				table, err := NewTable(&TableOptions{Routes: []Route{{Match: "/", Upstream: u}}})
-				require.NoError(t, err)
-				l := serveOnPipes(t, table)
-				transport := &http.Transport{
-					Protocols:   new(http.Protocols),
-					HTTP2:       &http.HTTP2Config{MaxReceiveBufferPerStream: window},
-					DialContext: func(context.Context, string, string) (net.Conn, error) { return l.dial(), nil },
-				}
-				transport.Protocols.SetUnencryptedHTTP2(true)
+				transport := http2To(serveOnPipes(t, tableTo(t, transportFunc(func(r *http.Request) (*http.Response, error) {
+					return answerOf(r, io.MultiReader(strings.NewReader("begin"), pause(c.pause), io.LimitReader(zeros{}, c.length-5)), c.length), nil
+				}))), window)
 				defer transport.CloseIdleConnections()
 				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://a/", nil)
 				require.NoError(t, err)
