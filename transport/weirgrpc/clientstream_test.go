@@ -94,22 +94,23 @@ func TestClientStream_CircuitBreaker(t *testing.T) {
 
 // The caller gets the wait from the stream's last error.
 func TestClientStream_RetryAfter(t *testing.T) {
-	var streams atomic.Int32
+	var streams, retries atomic.Int32
 	api := guarded(t, overTCP, &service{duplex: func(s grpc.BidiStreamingServer[testpb.StreamingOutputCallRequest, testpb.StreamingOutputCallResponse]) error {
 		streams.Add(1)
 		s.SetTrailer(metadata.Pairs("grpc-retry-pushback-ms", "70"))
-		return status.Error(codes.ResourceExhausted, "too many")
-	}}, idempotent, retrying(retry.Options{}))
+		return status.Error(codes.Unavailable, "too many")
+	}}, idempotent, retrying(retry.Options{OnRetry: func(context.Context, pipeline.Event) { retries.Add(1) }}))
 	stream, err := api.FullDuplexCall(t.Context())
 	require.NoError(t, err)
 	_, err = stream.Recv()
-	assert.EqualError(t, err, "rpc error: code = ResourceExhausted desc = too many")
+	assert.EqualError(t, err, "rpc error: code = Unavailable desc = too many")
 	wait, ok := pipeline.RetryAfter(err)
 	assert.True(t, ok)
 	assert.Equal(t, 70*time.Millisecond, wait)
 	retryable, known := pipeline.Retryable(err)
 	assert.True(t, retryable && known, "the caller can open the stream again")
 	assert.EqualValues(t, 1, streams.Load(), "the pipeline does not")
+	assert.Zero(t, retries.Load(), "nor does it wait")
 }
 
 // A timeout limits the life of a stream. The caller, who has set no deadline, gets the error of the timeout, as for a unary
@@ -331,4 +332,26 @@ func TestClientStream_PermitIsBackAtTheEnd(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A stream that opens when the caller has its answer already is ended.
+func TestClientStream_OpensLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		abandon := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+			go func() { _, _ = next.Run(ctx) }()
+			synctest.Wait() // it is being opened
+			return nil, pipeline.ErrRejected
+		})
+		var opened context.Context
+		_, err := streaming(t, nil, abandon)(t.Context(), bidi, nil, duplexMethod,
+			func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+				time.Sleep(time.Second)
+				opened = ctx
+				return &fakeStream{ctx: ctx}, nil
+			})
+		assert.ErrorIs(t, err, pipeline.ErrRejected)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.ErrorIs(t, opened.Err(), context.Canceled)
+	})
 }

@@ -3,7 +3,6 @@ module github.com/weir-go/weir/transport/weirgrpc
 go 1.26.0
 
 require (
-	github.com/failsafe-go/failsafe-go v0.9.8
 	github.com/stretchr/testify v1.12.1
 	github.com/weir-go/weir v0.0.0
 	go.uber.org/goleak v1.3.0
@@ -13,10 +12,7 @@ require (
 )
 
 require (
-	github.com/bits-and-blooms/bitset v1.24.4 // indirect
-	github.com/influxdata/tdigest v0.0.1 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
-	golang.org/x/exp v0.0.0-20250620022241-b7579e27df2b // indirect
 	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.43.0 // indirect

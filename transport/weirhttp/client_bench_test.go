@@ -1,7 +1,6 @@
 package weirhttp_test
 
 import (
-	"context"
 	"io"
 	"math"
 	"net/http"
@@ -55,13 +54,9 @@ func pipelinesToMeasure(tb testing.TB) map[string]*pipeline.Pipeline {
 	tb.Cleanup(func() { _ = perHost.Close() })
 	retries := func() pipeline.Strategy { return retry.New(&retry.Options{}) }
 	limit := func() pipeline.Strategy { return ratelimit.NewPartitioned(perHost, weirhttp.HostFrom, nil) }
-	value := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
-		return next.Run(pipeline.WithOperation(ctx, "GET /orders/{id}"))
-	})
 	return map[string]*pipeline.Pipeline{
 		"none":              weir.Must(pipeline.New("api")),
 		"retry":             weir.Must(pipeline.New("api", retries())),
-		"value":             weir.Must(pipeline.New("api", value)),
 		"limit":             weir.Must(pipeline.New("api", limit())),
 		"timeout":           weir.Must(pipeline.New("api", timeout.New(time.Minute, nil))),
 		"retryLimitTimeout": weir.Must(pipeline.New("api", retries(), limit(), timeout.New(time.Minute, nil))),

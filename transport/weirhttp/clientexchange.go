@@ -235,7 +235,7 @@ func (a *attempt) send(ctx context.Context, number int) error {
 		a.failed.Store(a.of.transport.options.Failed(a.response))
 	}
 	if !part() && (err == nil || errors.Is(err, context.Canceled)) {
-		err = context.Cause(ctx)
+		err = pipeline.ContextError(ctx)
 	}
 	if err == nil {
 		a.body.wrap(a.response)

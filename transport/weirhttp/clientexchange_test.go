@@ -262,3 +262,36 @@ func TestTransport_RequestWithATrailerIsNotHedged(t *testing.T) {
 		assert.Equal(t, 1, base.count())
 	})
 }
+
+// The response of an attempt that a strategy has abandoned, without ending its context, is closed when it comes.
+func TestTransport_ClosesTheResponseOfAnAbandonedAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &fakeBase{answer: func(r *http.Request, _ int) (*http.Response, error) { return after(time.Second, r, 200) }}
+		gone := errors.New("gone")
+		abandon := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+			go func() { _, _ = next.Run(ctx) }()
+			synctest.Wait() // it waits for the answer
+			return nil, gone
+		})
+		assert.Same(t, gone, failing(t, roundTripper(t, base, nil, abandon), newRequest(t, http.MethodGet, url, "")))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.EqualValues(t, 1, base.opened.Load())
+		assert.EqualValues(t, 1, base.closed.Load())
+	})
+}
+
+// A response that a retry drops frees its connection before the next attempt.
+func TestTransport_DroppedResponseIsClosedFirst(t *testing.T) {
+	base := &fakeBase{}
+	base.answer = func(r *http.Request, number int) (*http.Response, error) {
+		assert.EqualValues(t, number, base.closed.Load())
+		return inTurn(404, 200)(r, number)
+	}
+	transport := roundTripper(t, base, nil, retrying(retry.Options{Delay: -1, Handle: pipeline.HandleResult(func(resp *http.Response, _ error) bool {
+		return resp != nil && resp.StatusCode == http.StatusNotFound
+	})}))
+	resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
+	require.NoError(t, err)
+	assert.Equal(t, "OK", readAll(t, resp))
+}
