@@ -18,6 +18,7 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
@@ -44,7 +45,7 @@ func silentStore(t *testing.T, timeout time.Duration) string {
 	}()
 	return fmt.Sprintf(`
 rls:
-  shutdown_delay: 300ms
+  shutdown_delay: 2s
   shutdown_timeout: %v
   stores: {silent: {redis: "redis://%s?max_retries=-1", call_timeout: 2s}}
   counters: {store: silent, outage: fail_open}
@@ -53,14 +54,15 @@ limiters: {fast: {fixed_window: {permit_limit: 1000, window: 1h}}}
 `, timeout, l.Addr())
 }
 
-// slowly asks on a goroutine, and returns when the request runs.
+// slowly asks, and returns when the request runs: the server answers the next one on the same connection.
 func (e *envoy) slowly() <-chan error {
+	stream, err := e.conn.NewStream(context.Background(), &grpc.StreamDesc{}, ratelimitv3.RateLimitService_ShouldRateLimit_FullMethodName)
+	require.NoError(e.t, err)
+	require.NoError(e.t, stream.SendMsg(requestOf("edge", "slow=1")))
+	require.NoError(e.t, stream.CloseSend())
+	assert.Equal(e.t, okay, e.code("edge", "fast=1"))
 	answered := make(chan error, 1)
-	go func() {
-		_, err := ratelimitv3.NewRateLimitServiceClient(e.conn).ShouldRateLimit(context.Background(), requestOf("edge", "slow=1"))
-		answered <- err
-	}()
-	time.Sleep(200 * time.Millisecond) // it has begun
+	go func() { answered <- stream.RecvMsg(new(ratelimitv3.RateLimitResponse)) }()
 	return answered
 }
 
