@@ -33,6 +33,7 @@ type run struct {
 	*process.Process
 	inForce    atomic.Pointer[rlsconfig.RLS]
 	overridden atomic.Pointer[map[string]rate.Limits] // the limits of overrides, by the name of the limiter
+	looking    sync.Mutex                             // held while they are looked up, and not while a file is built
 
 	mu       sync.Mutex
 	counters *weirrls.Counters // of the first file: they cannot change
@@ -108,8 +109,8 @@ func (r *run) newVersion(b *reload.SectionBuilder, c rlsconfig.RLS) (*version, e
 
 // lookAtOverrides notes the limits that replace those of the file for a while, so that a request costs one atomic load.
 func (r *run) lookAtOverrides() {
-	r.mu.Lock() // so that the last look is that after the last change
-	defer r.mu.Unlock()
+	r.looking.Lock() // so that the last look is that after the last change
+	defer r.looking.Unlock()
 	all := make(map[string]rate.Limits)
 	for name, info := range r.Registry.Limiters() {
 		if info.Override != nil {
