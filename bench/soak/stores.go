@@ -12,12 +12,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/storetest"
 	"github.com/weir-go/weir/store/weirpostgres"
 	"github.com/weir-go/weir/store/weirredis"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 // A backend is a kind of store to run.

@@ -24,8 +24,8 @@ import (
 	"os/signal"
 	"time"
 
-	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/jobs"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 func main() {

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 
-	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/jobs"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Runner(m)) }

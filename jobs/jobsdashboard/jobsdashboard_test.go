@@ -26,9 +26,9 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/dashboard"
-	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/jobs"
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Runner(m)) }

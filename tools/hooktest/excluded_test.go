@@ -55,7 +55,7 @@ var excluded = map[string]string{
 	"telemetry.Options.MeterProvider":  "an SDK of OpenTelemetry; what it calls back has a row, Telemetry.ObserveLimiter",
 	"telemetry.Options.TracerProvider": "an SDK of OpenTelemetry",
 
-	"weirgrpc.ClientOptions.Failed":             "of a module of its own, whose tests drive it: the tests with FunctionsOfTheProgramThatDoNotReturn in their names",
+	"weirgrpc.ClientOptions.Failed": "of a module of its own, whose tests drive it: the tests with FunctionsOfTheProgramThatDoNotReturn in their names",
 
 	"backend.Windowed(b)":                 "hands each call on to the backend, on the goroutine of its caller",
 	"weirpostgres.Backend.Listen(notice)": "called by the store, with functions of its own",
