@@ -74,7 +74,7 @@ func ExampleLimits_Wrap() {
 	limits := weir.Must(weirhttp.NewLimits(nil))
 	_, err := limits.Wrap("per-usr")
 	fmt.Println(err)
-	// Output: weirhttp: unknown policy: "per-usr"; there are no policies
+	// Output: weirhttp: names[0] must be the name of a policy (there are none), got "per-usr"
 }
 
 // A rejection can be answered, logged, or both.

@@ -30,7 +30,7 @@ func (w *writer) withMethods() http.ResponseWriter {
 	}
 }
 
-// find returns the first of w, and of those that w wraps, that has the methods of T, as an [http.ResponseController] does.
+// find returns the first ResponseWriter, of w and the ones that w wraps, with the methods of T, as an [http.ResponseController] does.
 func find[T any](w http.ResponseWriter) (found T, ok bool) {
 	for {
 		if found, ok = w.(T); ok {
