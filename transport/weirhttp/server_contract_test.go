@@ -32,12 +32,12 @@ import (
 func wrappings(t time.Duration) map[string]func(http.Handler) http.Handler {
 	return map[string]func(http.Handler) http.Handler{
 		"nothing":                 func(h http.Handler) http.Handler { return h },
-		"a policy":                weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: yes()}})).MustWrap(),
-		"a policy's Timeout":      weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: yes(), Timeout: t}})).MustWrap(),
+		"a policy":                weir.Must(weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: Of(yes())}})).Wrap()),
+		"a policy's Timeout":      weir.Must(weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: Of(yes()), Timeout: t}})).Wrap()),
 		"a timeout in a pipeline": Through(weir.Must(pipeline.New("t", timeout.New(t, nil))), nil),
 		"Measure":                 Measure(discardRecorder{}, nil),
 		"both": func(h http.Handler) http.Handler {
-			return weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: yes(), Timeout: t}})).Handler(
+			return weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: Of(yes()), Timeout: t}})).Handler(
 				Through(weir.Must(pipeline.New("t", timeout.New(2*t, nil))), nil)(h))
 		},
 	}
@@ -390,8 +390,8 @@ func TestServer_AbortsAndPanicsConcurrentSafe(t *testing.T) {
 	versions(t, func(t *testing.T, http2 bool) {
 		slots, keyed := concurrency(t, 4, 100), keyedBuckets(t, 1<<20)
 		l := weir.Must(NewLimits(&LimitsOptions{
-			Headers: Draft11, Global: Policy{Limiter: slots, Timeout: time.Minute},
-			Policies: map[string]Policy{"p": {Partitioned: keyed, Quota: 10, Metered: true}},
+			Headers: Draft11, Global: Policy{Limit: Of(slots), Timeout: time.Minute},
+			Policies: map[string]Policy{"p": {Limit: ByKey(keyed, nil), Quota: 10, Metered: true}},
 		}))
 		p := weir.Must(pipeline.New("t", timeout.New(30*time.Second, nil)))
 		s := serveWith(t, l.Handler(Through(p, nil)(l.Handler(handler(func(w http.ResponseWriter, r *http.Request) {

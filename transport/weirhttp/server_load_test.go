@@ -144,9 +144,9 @@ func TestServer_LoadLeavesNothingBehindConcurrentSafe(t *testing.T) {
 	perUser := keyedBuckets(t, each-each/10)
 	limits := weir.Must(NewLimits(&LimitsOptions{
 		Listener: heard, Headers: Draft11,
-		Global: Policy{Limiter: slots, Timeout: time.Minute},
+		Global: Policy{Limit: Of(slots), Timeout: time.Minute},
 		Policies: map[string]Policy{
-			"per-user": {Partitioned: perUser, Key: Header("X-Api-Key"), Quota: 1, Window: time.Hour},
+			"per-user": {Limit: ByKey(perUser, Header("X-Api-Key")), Quota: 1, Window: time.Hour},
 		},
 	}))
 	orders := weir.Must(pipeline.New("orders", timeout.New(time.Minute, nil)))

@@ -73,7 +73,7 @@ func TestServer_AbortWhileQueuedFreesTheSlot(t *testing.T) {
 		heard := &recording{}
 		l := weir.Must(NewLimits(&LimitsOptions{
 			Listener: heard,
-			Policies: map[string]Policy{"first": {Limiter: first}, "p": {Limiter: slots}},
+			Policies: map[string]Policy{"first": {Limit: Of(first)}, "p": {Limit: Of(slots)}},
 		}))
 		hold := make(chan struct{})
 		s := serve(t, l.Handler(handler(func(http.ResponseWriter, *http.Request) { <-hold }), "first", "p"), http2)
@@ -138,11 +138,11 @@ func TestServer_SlowClientHoldsNoPermitBeyondTheTimeout(t *testing.T) {
 	})
 	wraps := map[string]func(slots limiter.Limiter) http.Handler{
 		"a policy's Timeout": func(slots limiter.Limiter) http.Handler {
-			l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limiter: slots, Timeout: 50 * time.Millisecond}}}))
+			l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limit: Of(slots), Timeout: 50 * time.Millisecond}}}))
 			return l.Handler(readsAll, "p")
 		},
 		"a timeout in a pipeline": func(slots limiter.Limiter) http.Handler {
-			l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limiter: slots}}}))
+			l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limit: Of(slots)}}}))
 			p := weir.Must(pipeline.New("t", timeout.New(50*time.Millisecond, nil)))
 			return l.Handler(Through(p, nil)(readsAll), "p")
 		},
@@ -150,8 +150,8 @@ func TestServer_SlowClientHoldsNoPermitBeyondTheTimeout(t *testing.T) {
 	inAnother := func(inner, outer time.Duration) func(slots limiter.Limiter) http.Handler {
 		return func(slots limiter.Limiter) http.Handler {
 			l := weir.Must(NewLimits(&LimitsOptions{
-				Global:   Policy{Limiter: slots, Timeout: outer},
-				Policies: map[string]Policy{"p": {Limiter: yes(), Timeout: time.Minute}},
+				Global:   Policy{Limit: Of(slots), Timeout: outer},
+				Policies: map[string]Policy{"p": {Limit: Of(yes()), Timeout: time.Minute}},
 			}))
 			p := weir.Must(pipeline.New("t", timeout.New(inner, nil)))
 			return l.Handler(Through(p, nil)(l.Handler(readsAll, "p")))
@@ -164,7 +164,7 @@ func TestServer_SlowClientHoldsNoPermitBeyondTheTimeout(t *testing.T) {
 	wraps["behind a policy's Timeout a proxy"] = func(slots limiter.Limiter) http.Handler {
 		proxy := proxyTo(t, backend.URL)
 		proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusServiceUnavailable) }
-		l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limiter: slots, Timeout: 50 * time.Millisecond}}}))
+		l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limit: Of(slots), Timeout: 50 * time.Millisecond}}}))
 		return l.Handler(proxy, "p")
 	}
 	for name, wrap := range wraps {
@@ -194,7 +194,7 @@ func TestServer_SlowClientHoldsNoPermitBeyondTheTimeout(t *testing.T) {
 
 // The read deadline does not disturb a handler that goes on within its Timeout after it has read the body.
 func TestServer_DeadlineOfTheBodyDoesNotEndTheRequest(t *testing.T) {
-	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limiter: yes(), Timeout: 30 * time.Millisecond}}}))
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limit: Of(yes()), Timeout: 30 * time.Millisecond}}}))
 	s := serve(t, l.Handler(handler(func(w http.ResponseWriter, r *http.Request) {
 		_, err := io.ReadAll(r.Body)
 		assert.NoError(t, err)
@@ -216,8 +216,8 @@ func TestServer_SlowReaderHoldsNoPermitBeyondTheTimeout(t *testing.T) {
 	}
 	slots := concurrency(t, 1, 0)
 	l := weir.Must(NewLimits(&LimitsOptions{
-		Global:   Policy{Limiter: yes(), Timeout: time.Hour},
-		Policies: map[string]Policy{"p": {Limiter: slots}},
+		Global:   Policy{Limit: Of(yes()), Timeout: time.Hour},
+		Policies: map[string]Policy{"p": {Limit: Of(slots)}},
 	}))
 	p := weir.Must(pipeline.New("t", timeout.New(10*time.Millisecond, nil)))
 	long := weir.Must(pipeline.New("t", timeout.New(time.Hour, nil)))

@@ -72,7 +72,7 @@ func (r *recorder) one(t *testing.T) measured {
 func TestMeasure(t *testing.T) {
 	p := weir.Must(pipeline.New("t", timeout.New(time.Minute, nil)))
 	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
-		"yes": {Limiter: yes()}, "no": {Limiter: no()}, "p": PipelinePolicy(p), "timed": {Limiter: yes(), Timeout: time.Hour},
+		"yes": {Limit: Of(yes())}, "no": {Limit: Of(no())}, "p": Policy{Limit: ByPipeline(p)}, "timed": {Limit: Of(yes()), Timeout: time.Hour},
 	}}))
 	mux := http.NewServeMux()
 	mux.Handle("GET /orders/{id}", l.Handler(served, "yes", "timed", "p"))
@@ -236,7 +236,7 @@ func TestMeasure_ClientHasGone(t *testing.T) {
 	})
 
 	var rec recorder
-	slots := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: concurrencyInUse(t)}}))
+	slots := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: Of(concurrencyInUse(t))}}))
 	gone, leave := context.WithCancel(t.Context())
 	leave()
 	r := httptest.NewRequestWithContext(gone, http.MethodGet, "/", nil)
@@ -322,14 +322,6 @@ func TestMeasure_Route(t *testing.T) {
 	mux.Handle("/orders/{id}", served)
 	Measure(&rec, o)(mux).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/orders/7", nil))
 	assert.Equal(t, "of /orders/{id}", rec.one(t).route)
-}
-
-// The limits outside find what is exempt through Measure.
-func TestMeasure_ExemptInside(t *testing.T) {
-	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: no()}}))
-	mux := http.NewServeMux()
-	mux.Handle("/", l.Exempt(served))
-	assert.Equal(t, 200, get(l.Handler(Measure(&recorder{}, nil)(mux))).Code)
 }
 
 // The method of a request keeps the whole request line in memory, so a known method is a constant.

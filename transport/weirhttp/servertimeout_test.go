@@ -22,8 +22,8 @@ import (
 // The deadlines of a hijacked connection are the handler's, even if some of the request's body was left.
 func TestServer_HijackedConnectionKeepsItsDeadlines(t *testing.T) {
 	hijacked := make(chan net.Conn, 1)
-	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: yes(), Timeout: time.Minute}}))
-	s := serve(t, l.MustWrap()(handler(func(w http.ResponseWriter, r *http.Request) {
+	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: Of(yes()), Timeout: time.Minute}}))
+	s := serve(t, weir.Must(l.Wrap())(handler(func(w http.ResponseWriter, r *http.Request) {
 		_, err := io.ReadFull(r.Body, make([]byte, 1)) // sets the deadline
 		assert.NoError(t, err)
 		conn, _, err := http.NewResponseController(w).Hijack()
@@ -59,10 +59,10 @@ func TestServer_SlowClientWhoseBodyIsNotRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			slots := concurrency(t, 1, 0)
 			l := weir.Must(NewLimits(&LimitsOptions{
-				Global:   Policy{Limiter: yes(), Timeout: time.Hour},
-				Policies: map[string]Policy{"p": {Limiter: slots, Timeout: 100 * time.Millisecond}},
+				Global:   Policy{Limit: Of(yes()), Timeout: time.Hour},
+				Policies: map[string]Policy{"p": {Limit: Of(slots), Timeout: 100 * time.Millisecond}},
 			}))
-			s := serve(t, l.MustWrap()(l.Handler(h, "p")), false)
+			s := serve(t, weir.Must(l.Wrap())(l.Handler(h, "p")), false)
 			conn, err := net.Dial("tcp", s.Listener.Addr().String())
 			require.NoError(t, err)
 			defer conn.Close()
@@ -93,10 +93,10 @@ func TestServer_DeadlinesOfTheHandler(t *testing.T) {
 			}
 			done := make(chan struct{})
 			l := weir.Must(NewLimits(&LimitsOptions{
-				Global:   Policy{Limiter: yes(), Timeout: time.Hour},
-				Policies: map[string]Policy{"p": {Limiter: yes(), Timeout: c.timeout}},
+				Global:   Policy{Limit: Of(yes()), Timeout: time.Hour},
+				Policies: map[string]Policy{"p": {Limit: Of(yes()), Timeout: c.timeout}},
 			}))
-			s := serve(t, l.MustWrap()(l.Handler(handler(func(w http.ResponseWriter, r *http.Request) {
+			s := serve(t, weir.Must(l.Wrap())(l.Handler(handler(func(w http.ResponseWriter, r *http.Request) {
 				defer close(done)
 				control := http.NewResponseController(w)
 				assert.NoError(t, control.SetReadDeadline(c.deadline()))
@@ -122,10 +122,10 @@ func TestServer_DeadlinesOfTheHandler(t *testing.T) {
 
 // Deadlines of the handler and of middleware further out stay in force.
 func TestServer_DeadlinesOfTheProgramStay(t *testing.T) {
-	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: yes(), Timeout: time.Minute}, Policies: map[string]Policy{"p": {Limiter: yes(), Timeout: time.Second}}}))
+	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: Of(yes()), Timeout: time.Minute}, Policies: map[string]Policy{"p": {Limit: Of(yes()), Timeout: time.Second}}}))
 	near, far := time.Now().Add(time.Second/2), time.Now().Add(time.Hour)
 	raw := &deadlines{ResponseWriter: httptest.NewRecorder(), read: near, write: near}
-	l.MustWrap()(l.Handler(handler(func(w http.ResponseWriter, r *http.Request) {
+	weir.Must(l.Wrap())(l.Handler(handler(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.ReadAll(r.Body)
 		_, _ = io.WriteString(w, "x")
 		assert.True(t, raw.write.Equal(near), raw.write)
@@ -150,7 +150,7 @@ func TestPolicy_Timeout(t *testing.T) {
 	heard := &recording{}
 	held := yes()
 	l := weir.Must(NewLimits(&LimitsOptions{Listener: heard, Policies: map[string]Policy{
-		"p": {Limiter: held, Timeout: time.Millisecond}, "longer": {Limiter: yes(), Timeout: time.Hour},
+		"p": {Limit: Of(held), Timeout: time.Millisecond}, "longer": {Limit: Of(yes()), Timeout: time.Hour},
 	}}))
 	w := get(l.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
