@@ -38,7 +38,7 @@ var transport = &admission.Transport[*Request]{
 // back as if they had not been taken. It applies to the named policies or, without names, to all policies that are
 // [Policy.Metered].
 //
-//	"tokens-per-minute": {Limiter: tokens, Cost: estimate, Metered: true}
+//	"tokens-per-minute": {Limit: weirgrpc.Of(tokens), Cost: estimate, Metered: true}
 //	…
 //	weirgrpc.Charge(ctx, used-estimated) // in the handler; for a stream, with stream.Context()
 //
