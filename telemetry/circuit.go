@@ -70,7 +70,7 @@ type circuits struct {
 	used      int // the number of series
 }
 
-// pipelineCircuits are the circuits of a pipeline, by strategy. Those that a registry has put in force are asked: the circuit of a version that
+// pipelineCircuits are the circuits of a pipeline, by strategy. The circuits that a registry has put in force are asked: the circuit of a version that
 // is being drained still reports events, and one that is isolated or closed by hand reports only when it is called.
 type pipelineCircuits struct {
 	inForce bool
@@ -124,7 +124,7 @@ func (c *circuits) show(shown *circuit) {
 	shown.shown = true
 }
 
-// put puts the circuits of the pipeline id in force, by the names of the strategies, in place of those that it had.
+// put puts the circuits of the pipeline id in force, by the names of the strategies, in place of its previous circuits.
 func (c *circuits) put(id pipeline.Source, breakers map[string]breaker) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -104,7 +104,7 @@ var buckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05,
 
 // instruments are those of a meter, by their index in the table. An instrument is in the array of its kind.
 type instruments struct {
-	histograms [instrumentCount]metric.Float64Histogram // those of other kinds, and those that are not wanted, record nothing
+	histograms [instrumentCount]metric.Float64Histogram // of instruments of other kinds, and of unwanted ones, a histogram that records nothing
 	ints       [instrumentCount]metric.Int64Observable
 	floats     [instrumentCount]metric.Float64Observable
 
