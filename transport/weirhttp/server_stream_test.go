@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -84,13 +83,12 @@ func TestServer_HijackedConnection(t *testing.T) {
 		fmt.Fprintf(rw, "you said %s", line)
 		_ = rw.Flush()
 	})), false)
-	upgrade(t, s.Listener.Addr().String())
+	upgrade(t, s)
 }
 
 // upgrade upgrades a connection as a client of a WebSocket does.
-func upgrade(t *testing.T, address string) {
-	conn, err := net.Dial("tcp", address)
-	require.NoError(t, err)
+func upgrade(t *testing.T, s *pipeServer) {
+	conn := s.dial()
 	defer conn.Close()
 	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 	in := bufio.NewReader(conn)
@@ -123,15 +121,10 @@ func TestServer_DeadlinesThroughResponseController(t *testing.T) {
 	})
 }
 
-func proxyTo(t testing.TB, target string) *httputil.ReverseProxy {
-	u, err := url.Parse(target)
+func proxyTo(t testing.TB, s *pipeServer) *httputil.ReverseProxy {
+	u, err := url.Parse(s.URL)
 	require.NoError(t, err)
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	t.Cleanup(transport.CloseIdleConnections)
-	return &httputil.ReverseProxy{
-		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(u) },
-		Transport: transport,
-	}
+	return &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(u) }, Transport: s.client.Transport}
 }
 
 // An answer, a rejection and an upgraded connection go through the middleware around a proxy and through a proxy in
@@ -156,12 +149,12 @@ func TestServer_ReverseProxyInFrontAndBehind(t *testing.T) {
 	})
 	limits := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limit: Of(bucket(t, 3))}}}))
 	backend := serve(t, limits.Handler(wrapped(t, echo), "p"), false)
-	front := serve(t, wrapped(t, proxyTo(t, backend.URL)), false)
+	front := serve(t, wrapped(t, proxyTo(t, backend)), false)
 
 	status, body := do(t, front, request(t, front, strings.NewReader("hello")))
 	assert.Equal(t, 200, status)
 	assert.Equal(t, "hello", body)
-	upgrade(t, front.Listener.Addr().String())
+	upgrade(t, front)
 	do(t, front, request(t, front, nil))
 
 	response, err := front.Client().Do(request(t, front, nil))

@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -146,8 +144,7 @@ func TestMeasure_HostileRequestsMakeNoSeries(t *testing.T) {
 	}))
 	s := serve(t, Measure(&rec, nil)(mux), false)
 	send := func(lines string) {
-		conn, err := net.Dial("tcp", s.Listener.Addr().String())
-		require.NoError(t, err)
+		conn := s.dial()
 		defer conn.Close()
 		fmt.Fprint(conn, lines+"\r\nHost: x\r\nConnection: close\r\n\r\n")
 		_, _ = io.Copy(io.Discard, conn)
@@ -231,7 +228,7 @@ func TestMeasure_ClientHasGone(t *testing.T) {
 		}()
 		_, err := s.Client().Do(request(t, s, nil).WithContext(ctx)) //nolint:bodyclose // there is no response
 		require.Error(t, err)
-		eventually(t, func() bool { return len(rec.all()) == 1 }, "the handler returns")
+		synctest.Wait()
 		assert.Equal(t, StatusClientClosedRequest, rec.one(t).status)
 	})
 
@@ -245,30 +242,28 @@ func TestMeasure_ClientHasGone(t *testing.T) {
 }
 
 func TestMeasure_HijackedConnection(t *testing.T) {
-	var rec recorder
-	closed := make(chan struct{})
-	s := serve(t, Measure(&rec, nil)(wrapped(t, handler(func(w http.ResponseWriter, r *http.Request) {
-		conn, rw, err := http.NewResponseController(w).Hijack()
-		if !assert.NoError(t, err) {
-			return
-		}
-		defer conn.Close()
-		fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-		_ = rw.Flush()
-		_, _ = rw.ReadString('\n') // until the client closes the connection
-		close(closed)
-	}))), false)
-	conn, err := net.Dial("tcp", s.Listener.Addr().String())
-	require.NoError(t, err)
-	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	require.NoError(t, err)
-	response.Body.Close()
-	assert.Empty(t, rec.all(), "it is measured when it has ended")
-	conn.Close()
-	<-closed
-	eventually(t, func() bool { return len(rec.all()) == 1 }, "the handler returns")
-	assert.Equal(t, measured{"GET", "http", "", 101, ""}, rec.one(t))
+	synctest.Test(t, func(t *testing.T) {
+		var rec recorder
+		s := serve(t, Measure(&rec, nil)(wrapped(t, handler(func(w http.ResponseWriter, r *http.Request) {
+			conn, rw, err := http.NewResponseController(w).Hijack()
+			if !assert.NoError(t, err) {
+				return
+			}
+			defer conn.Close()
+			fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			_ = rw.Flush()
+			_, _ = rw.ReadString('\n') // until the client closes the connection
+		}))), false)
+		conn := s.dial()
+		fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		response.Body.Close()
+		assert.Empty(t, rec.all(), "it is measured when it has ended")
+		conn.Close()
+		synctest.Wait()
+		assert.Equal(t, measured{"GET", "http", "", 101, ""}, rec.one(t))
+	})
 }
 
 // A request is measured once. The inner middleware finds the route that foreign middleware hides.
@@ -332,23 +327,6 @@ func TestMeasure_MethodIsAConstant(t *testing.T) {
 	assert.NotSame(t, unsafe.StringData(method), unsafe.StringData(known))
 }
 
-// As with net/http alone, a server that answers 413 closes the connection.
-func TestMeasure_RequestTooLarge(t *testing.T) {
-	var rec recorder
-	s := serveWith(t, Measure(&rec, nil)(handler(func(w http.ResponseWriter, r *http.Request) {
-		_, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 10))
-		assert.Error(t, err)
-		w.WriteHeader(http.StatusRequestEntityTooLarge)
-	})), false, func(s *http.Server) { s.ErrorLog = log.New(io.Discard, "", 0) })
-	response, err := s.Client().Do(request(t, s, strings.NewReader(strings.Repeat("x", 1000))))
-	require.NoError(t, err)
-	response.Body.Close()
-	assert.True(t, response.Close)
-	eventually(t, func() bool { return len(rec.all()) == 1 }, "the handler returns")
-	assert.Equal(t, 413, rec.one(t).status)
-}
-
-// The measurement and the copy of the request.
 func TestMeasure_Allocations(t *testing.T) {
 	var none discardRecorder
 	h, r, w := Measure(none, nil)(served), keyedRequest(), discardWriter{make(http.Header)}
