@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/simulate/internal/input"
 )
 
 // timesOf returns the arrivals of an open load.
@@ -99,7 +101,7 @@ func TestArrivals_Seed(t *testing.T) {
 
 // What one part of the load draws does not change another.
 func TestArrivals_Streams(t *testing.T) {
-	draw := func(l Load) (requests []Request) {
+	draw := func(l Load) (requests []input.Request) {
 		l.For = 10 * time.Second
 		a := newArrivals(&l, 3)
 		defer a.stop()

@@ -9,6 +9,7 @@ import (
 	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/simulate/internal/input"
 	"github.com/weir-go/weir/strategies/retry"
 )
 
@@ -164,7 +165,7 @@ func (o *Reaction) delay(attempt int, r *rand.Rand) time.Duration {
 const phases = 997
 
 // begin begins the load. next is the first arrival of an open load; without one it is nil.
-func (r *run) begin() (next *Request, err error) {
+func (r *run) begin() (next *input.Request, err error) {
 	load := &r.scenario.Load
 	cut := saturate.Add(load.For, max(load.For, time.Minute))
 	r.events.push(event{at: cut, do: r.cut})
@@ -177,7 +178,7 @@ func (r *run) begin() (next *Request, err error) {
 }
 
 // nextArrival returns the next arrival of an open load, or nil after the last one.
-func (r *run) nextArrival() (*Request, error) {
+func (r *run) nextArrival() (*input.Request, error) {
 	last := r.next.At
 	q, ok, err := r.arrivals.next()
 	if err != nil || !ok {
@@ -189,7 +190,7 @@ func (r *run) nextArrival() (*Request, error) {
 }
 
 // arrive gives a request to a client.
-func (r *run) arrive(q *Request) error {
+func (r *run) arrive(q *input.Request) error {
 	if err := r.enter(); err != nil {
 		return err
 	}

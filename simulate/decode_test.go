@@ -12,17 +12,16 @@ import (
 
 // parts is a section of a file with each part of a load and a service whose type is also its form in a file.
 type parts struct {
-	Ramp        *Ramp             `yaml:"ramp,omitempty"`
-	Sine        *Sine             `yaml:"sine,omitempty"`
-	Bursts      *Bursts           `yaml:"bursts,omitempty"`
-	Exponential *Exponential      `yaml:"exponential,omitempty"`
-	Uniform     *Uniform          `yaml:"uniform,omitempty"`
-	LogNormal   *LogNormal        `yaml:"log_normal,omitempty"`
-	UniformKeys *UniformKeys      `yaml:"uniform_keys,omitempty"`
-	ZipfKeys    *ZipfKeys         `yaml:"zipf_keys,omitempty"`
-	AbuserKeys  *AbuserKeys       `yaml:"abuser_keys,omitempty"`
-	UniformCost *UniformCost      `yaml:"uniform_cost,omitempty"`
-	Recording   *RecordingOptions `yaml:"recording,omitempty"`
+	Ramp        *Ramp        `yaml:"ramp,omitempty"`
+	Sine        *Sine        `yaml:"sine,omitempty"`
+	Bursts      *Bursts      `yaml:"bursts,omitempty"`
+	Exponential *Exponential `yaml:"exponential,omitempty"`
+	Uniform     *Uniform     `yaml:"uniform,omitempty"`
+	LogNormal   *LogNormal   `yaml:"log_normal,omitempty"`
+	UniformKeys *UniformKeys `yaml:"uniform_keys,omitempty"`
+	ZipfKeys    *ZipfKeys    `yaml:"zipf_keys,omitempty"`
+	AbuserKeys  *AbuserKeys  `yaml:"abuser_keys,omitempty"`
+	UniformCost *UniformCost `yaml:"uniform_cost,omitempty"`
 }
 
 // Files are decoded into the parts by package reload, which names what is wrong as the file does.
@@ -39,21 +38,13 @@ func TestParts_InFile(t *testing.T) {
   zipf_keys: {count: 3, exponent: 0.9}
   abuser_keys: {share: 0.5, others: 3}
   uniform_cost: {min: 1, max: 3}
-  recording: {time: a, key: b, cost: c, reorder: 1s, skip_bad: true, keep_seconds: true}
 `)
 	assert.Equal(t, parts{
 		Ramp: &Ramp{From: 1, To: 2, For: s}, Sine: &Sine{Mean: 5, Amplitude: 5, Period: s}, Bursts: &Bursts{Size: 3, Every: s, First: s},
 		Exponential: &Exponential{Mean: s}, Uniform: &Uniform{Min: s, Max: s}, LogNormal: &LogNormal{Median: s, P99: s},
 		UniformKeys: &UniformKeys{Count: 3}, ZipfKeys: &ZipfKeys{Count: 3, Exponent: 0.9}, AbuserKeys: &AbuserKeys{Share: 0.5, Others: 3},
 		UniformCost: &UniformCost{Min: 1, Max: 3},
-		Recording:   &RecordingOptions{Time: "a", Key: "b", Cost: "c", Reorder: s, SkipBad: true, KeepSeconds: true},
 	}, got)
-}
-
-func TestParts_InFileReorder(t *testing.T) {
-	assert.Equal(t, time.Duration(-1), decodeParts(t, "\n  recording: {reorder: off}\n").Recording.Reorder)
-	_, err := parseParts("\n  recording: {reorder: 0s}\n")
-	assert.ErrorContains(t, err, `for the default, which is 1m, leave reorder out, or write "off" for none`)
 }
 
 func TestParts_InFileInvalid(t *testing.T) {

@@ -44,8 +44,6 @@ var excluded = map[string]string{
 	"simulate.Durations.Validate":     "asked once, on the goroutine that calls Run",
 	"simulate.Keys.Validate":          "asked once, on the goroutine that calls Run",
 	"simulate.Costs.Validate":         "asked once, on the goroutine that calls Run",
-	"simulate.NewRecording(requests)": "read on the goroutine that calls NewRecording, and in a run, where a panic is the error of Run",
-	"simulate.RecordingOptions.Open":  "called on the goroutine that reads the recording, and in a run, where a panic is the error of Run",
 
 	"store.New(b)":               "the methods of the Backend have rows",
 	"backend.Backend.Close":      "called once, when the Store is closed, on the goroutine that closes it",
