@@ -14,7 +14,7 @@ import (
 // timesOf returns the arrivals of an open load.
 func timesOf(t *testing.T, rate Rate, length time.Duration, poisson bool, seed uint64) []time.Duration {
 	t.Helper()
-	require.NoError(t, rate.Validate())
+	require.NoError(t, problemsOf(rate))
 	a := newArrivals(&Load{For: length, Open: &Open{Rate: rate, Poisson: poisson}}, seed)
 	defer a.stop()
 	var all []time.Duration
@@ -133,7 +133,6 @@ func TestArrivals_Streams(t *testing.T) {
 type badRate struct{ total float64 }
 
 func (b badRate) Arrivals(time.Duration) float64 { return b.total }
-func (b badRate) Validate() error                { return nil }
 
 // A Rate of the program that breaks its promise ends in an error or in an end, not in a loop.
 func TestArrivals_BadRate(t *testing.T) {

@@ -17,8 +17,7 @@ type FixedCost struct {
 // Cost implements [Costs].
 func (f FixedCost) Cost(*rand.Rand) int { return f.Permits }
 
-// Validate implements [Costs].
-func (f FixedCost) Validate() error {
+func (f FixedCost) validate() error {
 	var p validate.Problems
 	p.AtLeast("Permits", f.Permits, 0)
 	return p.Err("simulate")
@@ -37,8 +36,7 @@ func (u UniformCost) Cost(r *rand.Rand) int {
 	return u.Min + int(r.Uint64N(uint64(u.Max-u.Min)+1)) //nolint:gosec // at most Max-Min, and that is not negative
 }
 
-// Validate implements [Costs].
-func (u UniformCost) Validate() error {
+func (u UniformCost) validate() error {
 	var p validate.Problems
 	p.AtLeast("Min", u.Min, 0)
 	p.AtLeast("Max", u.Max, max(u.Min, 1))
@@ -76,8 +74,7 @@ func (m MixedCost) Cost(r *rand.Rand) int {
 	return m.Shares[last].Permits
 }
 
-// Validate implements [Costs].
-func (m MixedCost) Validate() error {
+func (m MixedCost) validate() error {
 	var p validate.Problems
 	if len(m.Shares) == 0 {
 		p.Add("Shares", nil, "must have at least one kind of requests")

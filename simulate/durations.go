@@ -17,8 +17,7 @@ type Fixed struct {
 // Duration implements [Durations].
 func (f Fixed) Duration(*rand.Rand) time.Duration { return f.Time }
 
-// Validate implements [Durations].
-func (f Fixed) Validate() error {
+func (f Fixed) validate() error {
 	var p validate.Problems
 	p.NotNegative("Time", f.Time)
 	return p.Err("simulate")
@@ -35,8 +34,7 @@ func (e Exponential) Duration(r *rand.Rand) time.Duration {
 	return duration(float64(e.Mean) * r.ExpFloat64())
 }
 
-// Validate implements [Durations].
-func (e Exponential) Validate() error {
+func (e Exponential) validate() error {
 	var p validate.Problems
 	p.Positive("Mean", e.Mean)
 	return p.Err("simulate")
@@ -55,8 +53,7 @@ func (u Uniform) Duration(r *rand.Rand) time.Duration {
 	return u.Min + time.Duration(r.Uint64N(uint64(u.Max-u.Min)+1)) //nolint:gosec // at most Max-Min, and that is not negative
 }
 
-// Validate implements [Durations].
-func (u Uniform) Validate() error {
+func (u Uniform) validate() error {
 	var p validate.Problems
 	p.NotNegative("Min", u.Min)
 	p.Positive("Max", u.Max)
@@ -84,8 +81,7 @@ func (l LogNormal) Duration(r *rand.Rand) time.Duration {
 	return duration(float64(l.Median) * math.Exp(deviation*r.NormFloat64()))
 }
 
-// Validate implements [Durations].
-func (l LogNormal) Validate() error {
+func (l LogNormal) validate() error {
 	var p validate.Problems
 	p.Positive("Median", l.Median)
 	if l.P99 < l.Median || l.P99 <= 0 {

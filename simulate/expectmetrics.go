@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/weir-go/weir/simulate/internal/render"
@@ -119,63 +118,14 @@ func findMetric(name string) *metric {
 	return nil
 }
 
-// unknownMetric says what name could mean.
+// unknownMetric says which metrics there are.
 func unknownMetric(name string) error {
 	if name == "" {
 		return fmt.Errorf("there is no metric before the operator, such as rejected")
 	}
-	if m := findMetric(normal(name)); m != nil {
-		return fmt.Errorf("there is no metric %q: did you mean %s?", name, m.name)
-	}
 	names := make([]string, len(metrics))
-	var near []string
 	for i, m := range metrics {
 		names[i] = m.name
-		if len(name) <= 40 && similar(normal(name), m.name) {
-			near = append(near, m.name)
-		}
-	}
-	if len(near) > 0 {
-		return fmt.Errorf("there is no metric %q: did you mean %s?", render.Shorten(render.Printable(name), 40), strings.Join(near, " or "))
 	}
 	return fmt.Errorf("there is no metric %q; there are %s", render.Shorten(render.Printable(name), 40), strings.Join(names, ", "))
-}
-
-// normal returns name as metrics are written.
-func normal(name string) string {
-	return strings.NewReplacer(".", "_", "-", "_", " ", "_").Replace(strings.ToLower(name))
-}
-
-// similar reports whether a name could have been meant: all its words are in it, or it differs by a letter or two.
-func similar(name, metric string) bool {
-	if distance(name, metric) <= 1+len(name)/6 {
-		return true
-	}
-	parts := strings.Split(metric, "_")
-	for word := range strings.SplitSeq(name, "_") {
-		if !slices.Contains(parts, word) {
-			return false
-		}
-	}
-	return true
-}
-
-// distance returns how many letters must be inserted, removed or changed to make b of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			next := diagonal
-			if a[i] != b[j] {
-				next = 1 + min(diagonal, row[j], row[j+1])
-			}
-			diagonal, row[j+1] = row[j+1], next
-		}
-	}
-	return row[len(b)]
 }

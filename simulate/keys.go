@@ -17,8 +17,7 @@ type UniformKeys struct {
 // Key implements [Keys].
 func (u UniformKeys) Key(r *rand.Rand) string { return keyName(1 + r.IntN(u.Count)) }
 
-// Validate implements [Keys].
-func (u UniformKeys) Validate() error {
+func (u UniformKeys) validate() error {
 	var p validate.Problems
 	keyCount(&p, "Count", u.Count)
 	return p.Err("simulate")
@@ -43,8 +42,7 @@ func (a AbuserKeys) Key(r *rand.Rand) string {
 	return keyName(1 + other)
 }
 
-// Validate implements [Keys].
-func (a AbuserKeys) Validate() error {
+func (a AbuserKeys) validate() error {
 	var p validate.Problems
 	share(&p, "Share", a.Share)
 	keyCount(&p, "Others", a.Others)
@@ -64,8 +62,7 @@ type ZipfKeys struct {
 // Key implements [Keys].
 func (z ZipfKeys) Key(r *rand.Rand) string { return z.prepared().Key(r) }
 
-// Validate implements [Keys].
-func (z ZipfKeys) Validate() error {
+func (z ZipfKeys) validate() error {
 	var p validate.Problems
 	keyCount(&p, "Count", z.Count)
 	if !(z.Exponent > 0 && z.Exponent <= maxExponent) {
@@ -95,8 +92,6 @@ type zipf struct {
 }
 
 func (z *zipf) Key(r *rand.Rand) string { return keyName(z.draw(r)) }
-
-func (z *zipf) Validate() error { return nil }
 
 // draw returns a number from 1 to the count.
 func (z *zipf) draw(r *rand.Rand) int {

@@ -53,8 +53,6 @@ type Closed struct {
 type Rate interface {
 	// Arrivals returns how many requests arrive from the beginning until that time. It is 0 at 0 and never falls.
 	Arrivals(until time.Duration) float64
-	// Validate returns a [weir.OptionsError] with everything that is wrong, or nil.
-	Validate() error
 }
 
 // Durations are random lengths of time: [Fixed], [Uniform], [Exponential], [LogNormal] or those of the program. They must be
@@ -62,22 +60,16 @@ type Rate interface {
 type Durations interface {
 	// Duration returns the next length of time, by random numbers of r.
 	Duration(r *rand.Rand) time.Duration
-	// Validate returns a [weir.OptionsError] with everything that is wrong, or nil.
-	Validate() error
 }
 
 // Keys are the keys of requests. They must be safe for concurrent use.
 type Keys interface {
 	// Key returns the key of the next request, by random numbers of r.
 	Key(r *rand.Rand) string
-	// Validate returns a [weir.OptionsError] with everything that is wrong, or nil.
-	Validate() error
 }
 
 // Costs are the numbers of permits that requests take. They must be safe for concurrent use.
 type Costs interface {
 	// Cost returns the cost of the next request, at least 0, by random numbers of r.
 	Cost(r *rand.Rand) int
-	// Validate returns a [weir.OptionsError] with everything that is wrong, or nil.
-	Validate() error
 }

@@ -27,14 +27,24 @@ type oneRate struct {
 	Bursts   *Bursts  `yaml:"bursts,omitempty" doc:"Many requests at the same instant, as when a job starts or a cache expires."`
 }
 
-// Validate checks what is no struct with a Validate method.
+// kindOf adds the problems of a kind, if it is set.
+func kindOf[T interface{ validate() error }](p *validate.Problems, path string, kind *T) {
+	if kind != nil {
+		p.Include(path, (*kind).validate())
+	}
+}
+
+// Validate checks the kind that is set.
 func (r oneRate) Validate() error {
 	var p validate.Problems
+	kindOf(&p, "Ramp", r.Ramp)
+	kindOf(&p, "Sine", r.Sine)
+	kindOf(&p, "Bursts", r.Bursts)
 	if r.Constant != nil {
 		positiveRate(&p, "Constant", *r.Constant)
 	}
 	if r.Steps != nil {
-		p.Include("", Steps{Steps: r.Steps}.Validate())
+		p.Include("", Steps{Steps: r.Steps}.validate())
 	}
 	return p.Err("simulate")
 }
@@ -55,7 +65,7 @@ func (r oneRate) rate() Rate {
 	}
 }
 
-// Validate checks what is no struct with a Validate method.
+// Validate checks the kind that is set.
 func (r rateFile) Validate() error {
 	if r.Sum != nil && len(r.Sum) == 0 {
 		var p validate.Problems
@@ -86,9 +96,12 @@ type durationsFile struct {
 	LogNormal   *LogNormal     `yaml:"log_normal,omitempty" doc:"A log-normal distribution, which the latencies of many services have: most are near the median, and a few are much longer."`
 }
 
-// Validate checks the fixed time.
+// Validate checks the kind that is set.
 func (d durationsFile) Validate() error {
 	var p validate.Problems
+	kindOf(&p, "Exponential", d.Exponential)
+	kindOf(&p, "Uniform", d.Uniform)
+	kindOf(&p, "LogNormal", d.LogNormal)
 	if d.Fixed != nil {
 		p.NotNegative("Fixed", *d.Fixed)
 	}
@@ -119,6 +132,15 @@ type keysFile struct {
 	Abuser  *AbuserKeys  `yaml:"abuser,omitempty" doc:"One key has a share of the requests to itself, and the others share the rest evenly."`
 }
 
+// Validate checks the kind that is set.
+func (k keysFile) Validate() error {
+	var p validate.Problems
+	kindOf(&p, "Uniform", k.Uniform)
+	kindOf(&p, "Zipf", k.Zipf)
+	kindOf(&p, "Abuser", k.Abuser)
+	return p.Err("simulate")
+}
+
 // keys returns the keys that are set, or nil if k is nil.
 func (k *keysFile) keys() Keys {
 	switch {
@@ -141,11 +163,12 @@ type costsFile struct {
 	Shares  []CostShare  `yaml:"mixed,omitempty" doc:"A few kinds of requests, such as many that take one permit and a few that take a hundred."`
 }
 
-// Validate checks the kinds of requests.
+// Validate checks the kind that is set.
 func (c costsFile) Validate() error {
 	var p validate.Problems
+	kindOf(&p, "Uniform", c.Uniform)
 	if c.Shares != nil {
-		p.Include("", MixedCost{Shares: c.Shares}.Validate())
+		p.Include("", MixedCost{Shares: c.Shares}.validate())
 	}
 	return p.Err("simulate")
 }

@@ -51,15 +51,6 @@ func (c Counts) plus(d Counts) Counts {
 	return c
 }
 
-// minus returns what is more in c than in d.
-func (c Counts) minus(d Counts) Counts {
-	return c.plus(Counts{
-		Requests: -d.Requests, Offered: -d.Offered, Admitted: -d.Admitted, Queued: -d.Queued, Rejected: -d.Rejected,
-		Succeeded: -d.Succeeded, Failed: -d.Failed, Calls: -d.Calls, Retried: -d.Retried, TriedAgain: -d.TriedAgain,
-		Satisfied: -d.Satisfied, Unfinished: -d.Unfinished,
-	})
-}
-
 // upper returns quantiles that are at least those of q and o together.
 func (q Quantiles) upper(o Quantiles) Quantiles {
 	switch {
@@ -73,14 +64,6 @@ func (q Quantiles) upper(o Quantiles) Quantiles {
 		Count: q.Count + o.Count,
 		Mean:  q.Mean + time.Duration(share*float64(o.Mean-q.Mean)),
 		P50:   max(q.P50, o.P50), P90: max(q.P90, o.P90), P95: max(q.P95, o.P95), P99: max(q.P99, o.P99), P999: max(q.P999, o.P999), Max: max(q.Max, o.Max),
-	}
-}
-
-// minus returns how much longer q is than o.
-func (q Quantiles) minus(o Quantiles) Quantiles {
-	return Quantiles{
-		Count: q.Count - o.Count, Mean: q.Mean - o.Mean,
-		P50: q.P50 - o.P50, P90: q.P90 - o.P90, P95: q.P95 - o.P95, P99: q.P99 - o.P99, P999: q.P999 - o.P999, Max: q.Max - o.Max,
 	}
 }
 

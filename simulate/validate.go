@@ -121,13 +121,16 @@ func (r *Reaction) validate(path string, p *validate.Problems) {
 	}
 }
 
-// include adds the problems of a part of the scenario that is an interface.
-func include(p *validate.Problems, path string, v interface{ Validate() error }, required bool) {
-	switch {
-	case !isnil.Value(v):
-		p.Include(path, v.Validate())
-	case required || v != nil:
-		p.Add(path, nil, "must not be nil")
+// include adds the problems of a part of the scenario that is an interface. A kind of the program has none.
+func include(p *validate.Problems, path string, v any, required bool) {
+	if isnil.Value(v) {
+		if required || v != nil {
+			p.Add(path, nil, "must not be nil")
+		}
+		return
+	}
+	if own, ok := v.(interface{ validate() error }); ok {
+		p.Include(path, own.validate())
 	}
 }
 

@@ -40,10 +40,6 @@ var excluded = map[string]string{
 	"simulate.Load.Keys":              "what panics ends the run, which returns it: TestRun_Panics of the package has a row for each",
 	"simulate.Costs.Cost":             "what panics ends the run, which returns it: TestRun_Panics of the package has a row for each",
 	"simulate.Load.Cost":              "what panics ends the run, which returns it: TestRun_Panics of the package has a row for each",
-	"simulate.Rate.Validate":          "asked once, on the goroutine that calls Run",
-	"simulate.Durations.Validate":     "asked once, on the goroutine that calls Run",
-	"simulate.Keys.Validate":          "asked once, on the goroutine that calls Run",
-	"simulate.Costs.Validate":         "asked once, on the goroutine that calls Run",
 
 	"store.New(b)":               "the methods of the Backend have rows",
 	"backend.Backend.Close":      "called once, when the Store is closed, on the goroutine that closes it",

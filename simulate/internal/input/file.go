@@ -58,6 +58,9 @@ type Recording struct {
 // when requests end. The lines of that time are kept in memory.
 const reorder = time.Minute
 
+// maxHeld is how many lines are kept in memory at most.
+const maxHeld = 1 << 20
+
 // longest is how long a recording can be: in a longer one, the first or the last time must be wrong.
 const longest = 10 * 365 * 24 * time.Hour
 
@@ -170,10 +173,11 @@ func (f File) records(s *survey) iter.Seq2[record, error] {
 		}
 		var held []record // in order
 		var latest record
+		handedOut := int64(math.MinInt64) // the latest time
 		handOut := func(until int64) bool {
-			for len(held) > 0 && held[0].at.ns <= until {
+			for len(held) > 0 && (held[0].at.ns <= until || len(held) > maxHeld) {
 				e := held[0]
-				held = held[1:]
+				held, handedOut = held[1:], e.at.ns
 				if !yield(e, nil) {
 					return false
 				}
@@ -197,7 +201,7 @@ func (f File) records(s *survey) iter.Seq2[record, error] {
 			case e.line == 0:
 				continue
 			}
-			if late := saturate.Add(latest.at.ns, -e.at.ns); latest.line > 0 && late > int64(reorder) {
+			if late := saturate.Add(latest.at.ns, -e.at.ns); latest.line > 0 && (late > int64(reorder) || e.at.ns < handedOut) {
 				yield(record{}, fmt.Errorf("simulate: %s:%d: the time is %v before that of line %d; lines can be out of order by %v",
 					f.Name, e.line, time.Duration(late), latest.line, reorder))
 				return
