@@ -13,22 +13,6 @@ import (
 	"github.com/weir-go/weir/strategies/retry"
 )
 
-// A request is a request of a client, with all its executions.
-type request struct {
-	number int64
-	key    string
-	cost   int
-	counts *keyCounts // of its key; nil: the key is not kept
-	draws  int        // how many calls of it were served
-
-	// Of the execution that runs:
-	begun    time.Duration
-	reached  bool   // it has reached the service
-	queued   bool   // it has waited for a permit
-	cameBack bool   // it was begun when a RetryAfter had passed
-	failedBy string // the strategy that has failed in place of those behind it
-}
-
 // A client is a goroutine that executes requests, one after the other.
 type client struct {
 	run     *run

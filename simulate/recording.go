@@ -112,8 +112,8 @@ func RecordingOf(requests []Request) (*Recording, error) {
 	switch {
 	case len(requests) == 0:
 		return nil, errors.New("simulate: the recording has no requests")
-	case last > longestLoad:
-		return nil, fmt.Errorf("simulate: the recording is %v long, which is more than %v", last, longestLoad)
+	case last > input.Longest:
+		return nil, fmt.Errorf("simulate: the recording is %v long, which is more than %v", last, input.Longest)
 	}
 	return &Recording{Count: int64(len(requests)), Length: last, requests: func(yield func(input.Request, error) bool) {
 		for _, q := range requests {

@@ -21,7 +21,7 @@ func TestRecordingOf(t *testing.T) {
 	assert.EqualError(t, err, "simulate: request 0 of the recording is at -1ns, which must be at least 0")
 	_, err = RecordingOf([]Request{{Cost: -1}})
 	assert.EqualError(t, err, "simulate: request 0 of the recording costs -1, which must be at least 0")
-	_, err = RecordingOf([]Request{{At: longestLoad + 1}})
+	_, err = RecordingOf([]Request{{At: input.Longest + 1}})
 	assert.EqualError(t, err, "simulate: the recording is 87600h0m0.000000001s long, which is more than 87600h0m0s")
 	_, err = RecordingOf(nil)
 	assert.EqualError(t, err, "simulate: the recording has no requests")

@@ -260,16 +260,9 @@ func (r *run) sleep(d time.Duration) {
 
 // happen does what an event is about.
 func (r *run) happen(e event) {
-	switch {
-	case e.do != nil:
+	if e.do != nil {
 		e.do()
-	case e.call != nil:
-		left := e.call.left
-		r.service.end(e.call)
-		if !left {
-			r.give(e.call.task)
-		}
-	default:
-		r.give(e.task)
+		return
 	}
+	r.give(e.task)
 }

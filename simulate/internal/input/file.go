@@ -61,8 +61,8 @@ const reorder = time.Minute
 // maxHeld is how many lines are kept in memory at most.
 const maxHeld = 1 << 20
 
-// longest is how long a recording can be: in a longer one, the first or the last time must be wrong.
-const longest = 10 * 365 * 24 * time.Hour
+// Longest is how long a recording can be: in a longer one, the first or the last time must be wrong.
+const Longest = 10 * 365 * 24 * time.Hour
 
 // openRegular opens a file. A pipe is refused, because it could be read only once.
 func openRegular(path string) (io.ReadCloser, error) {
@@ -135,8 +135,8 @@ func (f File) Read() (*Recording, error) {
 		r.Begin = time.Unix(0, begin).UTC()
 	}
 	r.Length = saturate.Add(time.Duration(s.last), -time.Duration(begin))
-	if r.Length > longest {
-		return nil, fmt.Errorf("simulate: %s is %v long, which is more than %v: its first or its last time must be wrong", f.Name, r.Length, longest)
+	if r.Length > Longest {
+		return nil, fmt.Errorf("simulate: %s is %v long, which is more than %v: its first or its last time must be wrong", f.Name, r.Length, Longest)
 	}
 	r.Requests = f.requests(begin)
 	if s.absolute && !s.fractions {
