@@ -122,7 +122,7 @@ bench-once: servers ## run each benchmark once, so that none rots; a part of mak
 
 .PHONY: servers
 servers: ## install the servers and the browser for the tests, where that can be done
-	@echo "== servers: Redis, PostgreSQL, PgBouncer, nginx, Caddy, Prometheus, Chromium"
+	@echo "== servers: Redis, PostgreSQL, PgBouncer, Prometheus, Chromium"
 	scripts/servers
 
 # The target vet has vetted the tests already, which would take another minute here.
