@@ -136,7 +136,7 @@ REQUIRE_SERVERS = if scripts/servers check; then export WEIR_REQUIRE_SERVERS=1; 
 unit: servers ## the tests of every module under the race detector, random ones with fewer cases
 	@echo "== unit: go test -race work"
 	$(REQUIRE_SERVERS)
-	$(GO) run ./tools/testreport -race -vet=off -short -p=4 -parallel=8 $(LONG) $$($(GO) list work)
+	$(GO) run ./tools/testreport -race -vet=off -short -p=4 -parallel=8 -timeout=30m $(LONG) $$($(GO) list work)
 
 .PHONY: long
 long: servers root ## what make test shortens, in full: models, simulations, the stores, Envoy's service beside ours, all benchmarks, a release in use, drills
