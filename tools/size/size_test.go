@@ -31,7 +31,7 @@ var ceilings = map[string]counts{
 	"internal":               {1300, 1050, 0},
 	"weirtest":               {250, 350, 30},
 	".":                      {100, 50, 9},
-	"limiter/limitertest":    {2250, 400, 30},
+	"limiter/limitertest":    {1500, 400, 30},
 	"limiter/internal/model": {800, 0, 0},
 	"store/storetest":        {2450, 750, 28},
 	"store/internal/drill":   {2450, 100, 0},
