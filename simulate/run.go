@@ -8,7 +8,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/simulate/internal/input"
 )
 
 // Run simulates s, on one processor and a part of another one for the garbage collector. Run can be called concurrently, but
@@ -50,7 +50,7 @@ func Run(ctx context.Context, s Scenario) (*Result, error) {
 		}()
 		synctest.Test(new(testing.T), func(*testing.T) { r.main() })
 	}()
-	r.report(done)
+	<-done
 	if r.err != nil {
 		return nil, r.err
 	}
@@ -63,8 +63,7 @@ type run struct {
 	collector
 	scenario Scenario // with the defaults
 	ctx      context.Context
-	err      error        // of main
-	elapsed  atomic.Int64 // how much of the load's duration has passed, a time.Duration
+	err      error // of main
 	assumed  map[string]bool
 
 	start     time.Time
@@ -72,7 +71,7 @@ type run struct {
 	timer     *time.Timer // of sleep; nil, or it has fired
 	service   *serving
 	arrivals  *arrivals
-	next      Request              // the next arrival of an open load
+	next      input.Request        // the next arrival of an open load
 	pipelines []*pipeline.Pipeline // one for each instance
 	onClose   []func() error
 	openStores
@@ -196,24 +195,6 @@ func pipelineOf(change registry.Change, name string) (string, error) {
 	return name, p.Err("simulate")
 }
 
-// report reports progress until done.
-func (r *run) report(done <-chan struct{}) {
-	if r.scenario.Progress == nil {
-		<-done
-		return
-	}
-	ticker := time.NewTicker(200 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-			r.scenario.Progress(time.Duration(r.elapsed.Load()))
-		case <-done:
-			return
-		}
-	}
-}
-
 // checkEvery is how many events there are between two looks at the context.
 const checkEvery = 1 << 10
 
@@ -247,7 +228,6 @@ func (r *run) loop() error {
 			r.sample() // what there was until now
 			continue
 		}
-		r.elapsed.Store(int64(min(now, r.scenario.Load.For)))
 		if next != nil && next.At == at {
 			if err := r.arrive(next); err != nil {
 				return err
@@ -280,16 +260,9 @@ func (r *run) sleep(d time.Duration) {
 
 // happen does what an event is about.
 func (r *run) happen(e event) {
-	switch {
-	case e.do != nil:
+	if e.do != nil {
 		e.do()
-	case e.call != nil:
-		left := e.call.left
-		r.service.end(e.call)
-		if !left {
-			r.give(e.call.task)
-		}
-	default:
-		r.give(e.task)
+		return
 	}
+	r.give(e.task)
 }

@@ -125,7 +125,6 @@ func TestRun_Config(t *testing.T) {
 type calling func()
 
 func (c calling) Duration(*rand.Rand) time.Duration { c(); return time.Millisecond }
-func (c calling) Validate() error                   { return nil }
 
 // Requests are everywhere when the context ends: in queues, in the service, and waiting to try again. All of their
 // goroutines end, and none of them touches the others' things any more.
@@ -278,24 +277,6 @@ func TestRun_CutsDelays(t *testing.T) {
 	})
 	require.NoError(t, err)
 	assert.Less(t, r.Ended, time.Second, "clients that would think until later leave")
-}
-
-func TestScenario_Progress(t *testing.T) {
-	last, calls := time.Duration(-1), 0
-	ctx, cancel := context.WithCancel(t.Context())
-	_, err := Run(ctx, Scenario{
-		Config: config(window30),
-		Load:   constant(1000, 365*24*time.Hour),
-		Progress: func(elapsed time.Duration) {
-			assert.GreaterOrEqual(t, elapsed, last)
-			if last = elapsed; calls == 3 {
-				cancel()
-			}
-			calls++
-		},
-	})
-	assert.ErrorIs(t, err, context.Canceled)
-	assert.Positive(t, last)
 }
 
 // Run needs a bubble, which Go gives to tests only: a program that is none has one, too.
