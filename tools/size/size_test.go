@@ -25,7 +25,7 @@ var ceilings = map[string]counts{
 	"transport":              {7600, 13000, 200},
 	"jobs":                   {4150, 7050, 93},
 	"dashboard":              {4200, 2250, 33},
-	"telemetry":              {1480, 3050, 12},
+	"telemetry":              {1480, 2750, 12},
 	"simulate":               {5300, 3950, 92},
 	"cmd":                    {7900, 6000, 0},
 	"internal":               {1300, 1050, 0},
