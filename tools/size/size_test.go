@@ -20,7 +20,7 @@ var ceilings = map[string]counts{
 	"pipeline":               {850, 1100, 84},
 	"strategies":             {2900, 5950, 273},
 	"registry":               {2000, 4450, 61},
-	"reload":                 {3950, 3800, 66},
+	"reload":                 {4000, 3850, 66},
 	"store":                  {7050, 10450, 200},
 	"transport":              {7600, 13000, 200},
 	"jobs":                   {4150, 7050, 93},
