@@ -22,15 +22,15 @@ func BenchmarkDecide(b *testing.B) {
 		setup func(m *memory) func(i int64) *request
 	}{
 		{"fixed window, all granted", func(m *memory) func(int64) *request {
-			m.set("w", FixedWindowOptions{Limit: maxCount, Interval: time.Hour})
+			m.set(Definition{FixedWindow: "w", Limit: maxCount, Interval: time.Hour})
 			return func(i int64) *request { return m.job(i, m.fixed("w")) }
 		}},
 		{"fixed window, 40 a second", func(m *memory) func(int64) *request {
-			m.set("w", FixedWindowOptions{Limit: 40, Interval: time.Second})
+			m.set(Definition{FixedWindow: "w", Limit: 40, Interval: time.Second})
 			return func(i int64) *request { return m.job(i, m.fixed("w")) }
 		}},
 		{"1000 fixed windows", func(m *memory) func(int64) *request {
-			m.set("w", FixedWindowOptions{Limit: 40, Interval: time.Second})
+			m.set(Definition{FixedWindow: "w", Limit: 40, Interval: time.Second})
 			return func(i int64) *request {
 				n := m.fixed("w")
 				n.ref.Key = fmt.Sprint(i)
@@ -38,7 +38,7 @@ func BenchmarkDecide(b *testing.B) {
 			}
 		}},
 		{"window of 1000 buckets, 1000 reserved", func(m *memory) func(int64) *request {
-			m.set("w", SlidingWindowOptions{Limit: 1000, Interval: 1000 * time.Second, Buckets: 1000})
+			m.set(Definition{SlidingWindow: "w", Limit: 1000, Interval: 1000 * time.Second, Buckets: 1000})
 			key := m.key(m.sliding("w").ref)
 			w := mustRead(m.t, "", m.rulesOf(key.ref), m.now)
 			for i := range int64(1000) {
@@ -49,7 +49,7 @@ func BenchmarkDecide(b *testing.B) {
 			return func(i int64) *request { return m.job(i, m.sliding("w")) }
 		}},
 		{"window of 1000 buckets, minimum delays", func(m *memory) func(int64) *request {
-			m.set("w", SlidingWindowOptions{Limit: 1000, Interval: 1000 * time.Second, Buckets: 1000})
+			m.set(Definition{SlidingWindow: "w", Limit: 1000, Interval: 1000 * time.Second, Buckets: 1000})
 			key := m.key(m.sliding("w").ref)
 			w := mustRead(m.t, "", m.rulesOf(key.ref), m.now)
 			for i := range int64(1000) {
@@ -75,7 +75,7 @@ func BenchmarkDecide(b *testing.B) {
 			return func(i int64) *request { return m.job(i+10_000, m.mutex("m")) }
 		}},
 		{"semaphore of 1000, held, 1000 wait, 1000 come", func(m *memory) func(int64) *request {
-			m.set("s", SemaphoreOptions{MaxCount: 1000})
+			m.set(Definition{Semaphore: "s", MaxCount: 1000})
 			n := m.semaphore("s")
 			for i := range int64(1000) {
 				id := holderID{m.id(n.ref), fmt.Sprint("owner ", i), -1 - i}
@@ -86,7 +86,7 @@ func BenchmarkDecide(b *testing.B) {
 			return func(i int64) *request { return m.job(i+1000, n) }
 		}},
 		{"semaphore of 1000, all granted that waited", func(m *memory) func(int64) *request {
-			m.set("s", SemaphoreOptions{MaxCount: 1000})
+			m.set(Definition{Semaphore: "s", MaxCount: 1000})
 			m.waits(m.semaphore("s"), 1, 1000)
 			return func(i int64) *request { return m.job(i, m.semaphore("s")) }
 		}},
@@ -107,23 +107,23 @@ func BenchmarkDecide(b *testing.B) {
 			return func(i int64) *request { return m.job(i, needs(i)...) }
 		}},
 		{"dynamic window, 1000 keys, 60 buckets, granted", func(m *memory) func(int64) *request {
-			m.dynamicKeys(DynamicWindowOptions{Interval: time.Minute, Buckets: 60, Capacity: 1_000_000, MinLimit: 1}, 1000)
+			m.dynamicKeys(Definition{DynamicWindow: "d", Interval: time.Minute, Buckets: 60, Capacity: 1_000_000, MinLimit: 1}, 1000)
 			return func(i int64) *request { return m.job(i, m.dynamic("d", fmt.Sprint("key ", i%1000))) }
 		}},
 		{"dynamic window, 1000 keys, 60 buckets, used up", func(m *memory) func(int64) *request {
-			m.dynamicKeys(DynamicWindowOptions{Interval: time.Minute, Buckets: 60, Capacity: 60_000, MinLimit: 1}, 1000)
+			m.dynamicKeys(Definition{DynamicWindow: "d", Interval: time.Minute, Buckets: 60, Capacity: 60_000, MinLimit: 1}, 1000)
 			return func(i int64) *request { return m.job(i, m.dynamic("d", fmt.Sprint("key ", i%1000))) }
 		}},
 		{"dynamic window, 1000 keys, 60 buckets, shares used up", func(m *memory) func(int64) *request {
-			m.dynamicKeys(DynamicWindowOptions{Interval: time.Minute, Buckets: 60, Capacity: 60_000, MinLimit: 1, AtOnce: true}, 1000)
+			m.dynamicKeys(Definition{DynamicWindow: "d", Interval: time.Minute, Buckets: 60, Capacity: 60_000, MinLimit: 1, AtOnce: true}, 1000)
 			return func(i int64) *request { return m.job(i, m.dynamic("d", fmt.Sprint("key ", i%1000))) }
 		}},
 		{"dynamic window, 1000 keys, others come", func(m *memory) func(int64) *request {
-			m.dynamicKeys(DynamicWindowOptions{Interval: time.Minute, Buckets: 60, Limit: 100}, 1000)
+			m.dynamicKeys(Definition{DynamicWindow: "d", Interval: time.Minute, Buckets: 60, Limit: 100}, 1000)
 			return func(i int64) *request { return m.job(i, m.dynamic("d", fmt.Sprint("other ", i))) }
 		}},
 		{"window of 1000 buckets, 1000 with places come too early", func(m *memory) func(int64) *request {
-			m.set("w", SlidingWindowOptions{Limit: 1000, Interval: 1000 * time.Second, Buckets: 1000})
+			m.set(Definition{SlidingWindow: "w", Limit: 1000, Interval: 1000 * time.Second, Buckets: 1000})
 			key := m.key(m.sliding("w").ref)
 			w := mustRead(m.t, "", m.rulesOf(key.ref), m.now)
 			for i := range int64(1000) {
@@ -133,15 +133,15 @@ func BenchmarkDecide(b *testing.B) {
 			return m.came(func(i int64) *request { return m.job(i, m.sliding("w")) })
 		}},
 		{"dynamic window, 1000 keys, 1000 with places come too early", func(m *memory) func(int64) *request {
-			m.dynamicKeys(DynamicWindowOptions{Interval: time.Minute, Buckets: 60, Capacity: 60_000, MinLimit: 1}, 1000)
+			m.dynamicKeys(Definition{DynamicWindow: "d", Interval: time.Minute, Buckets: 60, Capacity: 60_000, MinLimit: 1}, 1000)
 			return m.came(func(i int64) *request { return m.job(i, m.dynamic("d", fmt.Sprint("key ", i%1000))) })
 		}},
 		{"dynamic window, 1 key, 1000 with places come too early", func(m *memory) func(int64) *request {
-			m.dynamicKeys(DynamicWindowOptions{Interval: time.Minute, Buckets: 60, Capacity: 60}, 1)
+			m.dynamicKeys(Definition{DynamicWindow: "d", Interval: time.Minute, Buckets: 60, Capacity: 60}, 1)
 			return m.came(func(i int64) *request { return m.job(i, m.dynamic("d", "key 0")) })
 		}},
 		{"dynamic window, 1 key, used up", func(m *memory) func(int64) *request {
-			m.dynamicKeys(DynamicWindowOptions{Interval: time.Minute, Buckets: 60, Capacity: 60}, 1)
+			m.dynamicKeys(Definition{DynamicWindow: "d", Interval: time.Minute, Buckets: 60, Capacity: 60}, 1)
 			return func(i int64) *request { return m.job(i, m.dynamic("d", "key 0")) }
 		}},
 	} {
@@ -198,11 +198,11 @@ func (m *memory) waits(n need, first, jobs int64) {
 }
 
 // dynamicKeys makes a dynamic window in which each key has begun one execution in each bucket.
-func (m *memory) dynamicKeys(o DynamicWindowOptions, keys int) {
-	m.set("d", o)
+func (m *memory) dynamicKeys(o Definition, keys int) {
+	m.set(o)
 	for i := range keys {
 		key := m.key(m.dynamic("d", fmt.Sprint("key ", i)).ref)
-		w := mustRead(m.t, "", o.rules(), m.now)
+		w := mustRead(m.t, "", o.rules(DynamicWindow), m.now)
 		for i := range w.buckets {
 			w.bucket(w.now-w.buckets+1+i).started++
 		}

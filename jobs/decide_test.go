@@ -24,10 +24,10 @@ func granted(reqs ...*request) (jobs []int64) {
 
 func TestDecide_AllOrNothing(t *testing.T) {
 	m := newMemory(t)
-	m.set("full", FixedWindowOptions{Limit: 1, Interval: time.Hour})
-	m.set("roomy", SlidingWindowOptions{Limit: 100, Interval: time.Hour, Buckets: 60})
-	m.set("s", SemaphoreOptions{MaxCount: 5})
-	m.set("d", DynamicWindowOptions{Interval: time.Hour, Capacity: 20})
+	m.set(Definition{FixedWindow: "full", Limit: 1, Interval: time.Hour})
+	m.set(Definition{SlidingWindow: "roomy", Limit: 100, Interval: time.Hour, Buckets: 60})
+	m.set(Definition{Semaphore: "s", MaxCount: 5})
+	m.set(Definition{DynamicWindow: "d", Interval: time.Hour, Capacity: 20})
 	m.decide(m.job(1, m.fixed("full")))
 	needs := []need{m.mutex("m"), m.semaphore("s"), m.fixed("full"), m.sliding("roomy"), m.dynamic("d", "k")}
 	var rows []string
@@ -66,8 +66,8 @@ func TestDecide_InOrderOfJobIDs(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
 		m := newMemory(t)
-		m.set("s", SemaphoreOptions{MaxCount: 3})
-		m.set("w", FixedWindowOptions{Limit: 7, Interval: time.Minute})
+		m.set(Definition{Semaphore: "s", MaxCount: 3})
+		m.set(Definition{FixedWindow: "w", Limit: 7, Interval: time.Minute})
 		var reqs []*request
 		for _, id := range rnd.Perm(20) {
 			reqs = append(reqs, m.job(int64(id+1), m.semaphore("s")), m.job(int64(id+101), m.fixed("w")))
@@ -95,7 +95,7 @@ func TestDecide_InOrderOfJobIDs(t *testing.T) {
 
 func TestDecide_ReentryByOwner(t *testing.T) {
 	m := newMemory(t)
-	m.set("s", SemaphoreOptions{MaxCount: 2})
+	m.set(Definition{Semaphore: "s", MaxCount: 2})
 	batch := m.semaphore("s")
 	batch.owner = ownerOf(0, "batch")
 	one, two, third := m.job(5, batch), m.job(6, batch), m.job(7, m.semaphore("s"))
@@ -106,7 +106,7 @@ func TestDecide_ReentryByOwner(t *testing.T) {
 	m.decide(waits)
 	require.False(t, waits.decision.granted)
 
-	m.set("s", SemaphoreOptions{MaxCount: 1}) // lowered below what is held
+	m.set(Definition{Semaphore: "s", MaxCount: 1}) // lowered below what is held
 	m.now++
 	again, another := m.job(7, m.semaphore("s")), m.job(8, batch)
 	again.strict = true
@@ -120,7 +120,7 @@ func TestDecide_ReentryByOwner(t *testing.T) {
 		}
 	}
 
-	m.set("s", SemaphoreOptions{MaxCount: 2})
+	m.set(Definition{Semaphore: "s", MaxCount: 2})
 	m.end(again, true)
 	m.now += second
 	waits = m.job(4, m.semaphore("s"))
@@ -131,13 +131,13 @@ func TestDecide_ReentryByOwner(t *testing.T) {
 
 func TestDecide_LoweredSemaphore(t *testing.T) {
 	m := newMemory(t)
-	m.set("s", SemaphoreOptions{MaxCount: 5})
+	m.set(Definition{Semaphore: "s", MaxCount: 5})
 	var held []*request
 	for id := range int64(5) {
 		held = append(held, m.job(id+1, m.semaphore("s")))
 	}
 	m.decide(held...)
-	m.set("s", SemaphoreOptions{MaxCount: 2})
+	m.set(Definition{Semaphore: "s", MaxCount: 2})
 	for i, req := range held {
 		newcomer := m.job(9, m.semaphore("s"))
 		m.decide(newcomer)
@@ -292,7 +292,7 @@ func TestDecide_ReleaseAndAcquireInOneBatch(t *testing.T) {
 
 func TestDecide_WaitingCounts(t *testing.T) {
 	m := newMemory(t)
-	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Minute})
+	m.set(Definition{FixedWindow: "w", Limit: 1, Interval: time.Minute})
 	holder := m.job(1, m.mutex("m"), m.fixed("w"))
 	m.decide(holder)
 	mutex, window := m.key(holder.needs[0].ref), m.key(holder.needs[1].ref)
@@ -318,7 +318,7 @@ func TestDecide_WaitingCounts(t *testing.T) {
 // A job that was declared otherwise while it waited leaves no place behind.
 func TestDecide_WaitedForOtherLimits(t *testing.T) {
 	m := newMemory(t)
-	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Minute})
+	m.set(Definition{FixedWindow: "w", Limit: 1, Interval: time.Minute})
 	m.decide(m.job(1, m.mutex("m"), m.fixed("w")))
 	m.decide(m.job(2, m.mutex("m"), m.fixed("w")))
 	require.Len(t, m.waiters, 2)
@@ -343,7 +343,7 @@ func TestDecide_ThrottledAgainForOtherLimits(t *testing.T) {
 
 func TestDecide_Reservations(t *testing.T) {
 	m := newMemory(t)
-	m.set("w", SlidingWindowOptions{Limit: 2, Interval: time.Minute, Buckets: 6})
+	m.set(Definition{SlidingWindow: "w", Limit: 2, Interval: time.Minute, Buckets: 6})
 	var reqs []*request
 	for id := range int64(7) {
 		reqs = append(reqs, m.job(id+1, m.sliding("w")))
@@ -382,7 +382,7 @@ func TestDecide_Reservations(t *testing.T) {
 // The limit is lowered while jobs have places: they come, and what is too much waits again.
 func TestDecide_LoweredWindow(t *testing.T) {
 	m := newMemory(t)
-	m.set("w", FixedWindowOptions{Limit: 10, Interval: time.Minute})
+	m.set(Definition{FixedWindow: "w", Limit: 10, Interval: time.Minute})
 	run := func() (n int) {
 		var reqs []*request
 		for id := range int64(30) {
@@ -400,31 +400,31 @@ func TestDecide_LoweredWindow(t *testing.T) {
 		return len(granted(reqs...))
 	}
 	assert.Equal(t, 10, run())
-	m.set("w", FixedWindowOptions{Limit: 3, Interval: time.Minute})
+	m.set(Definition{FixedWindow: "w", Limit: 3, Interval: time.Minute})
 	for range 6 {
 		m.now += 60 * second
 		assert.Equal(t, 3, run())
 	}
-	m.set("w", FixedWindowOptions{Limit: 100, Interval: time.Minute})
+	m.set(Definition{FixedWindow: "w", Limit: 100, Interval: time.Minute})
 	assert.Equal(t, 2, run())
 	assert.Empty(t, m.waiters)
 }
 
 // Another interval and other buckets while jobs have places: none stays behind that no job takes.
 func TestDecide_OtherBucketsWhileJobsWait(t *testing.T) {
-	options := []SlidingWindowOptions{
-		{Limit: 2, Interval: time.Hour, Buckets: 1}, {Limit: 5, Interval: time.Minute, Buckets: 60}, {Limit: 5, Interval: 7 * 24 * time.Hour, Buckets: 7 * 24},
-		{Limit: 1, Interval: 9 * time.Second, Buckets: 3}, {Limit: 3, Interval: time.Hour, Buckets: 900},
+	options := []Definition{
+		{SlidingWindow: "w", Limit: 2, Interval: time.Hour, Buckets: 1}, {SlidingWindow: "w", Limit: 5, Interval: time.Minute, Buckets: 60}, {SlidingWindow: "w", Limit: 5, Interval: 7 * 24 * time.Hour, Buckets: 7 * 24},
+		{SlidingWindow: "w", Limit: 1, Interval: 9 * time.Second, Buckets: 3}, {SlidingWindow: "w", Limit: 3, Interval: time.Hour, Buckets: 900},
 	}
 	for i, before := range options {
 		for j, after := range options {
 			m := newMemory(t)
-			m.set("w", before)
+			m.set(before)
 			for id := range int64(20) {
 				m.decide(m.job(id+1, m.sliding("w")))
 			}
 			m.check()
-			m.set("w", after)
+			m.set(after)
 			m.now += second
 			var reqs []*request
 			for id := range int64(20) {
@@ -442,9 +442,9 @@ func TestDecide_OtherBucketsWhileJobsWait(t *testing.T) {
 
 func TestDecide_SeveralWindows(t *testing.T) {
 	m := newMemory(t)
-	m.set("minute", FixedWindowOptions{Limit: 1, Interval: time.Minute})
-	m.set("hour", FixedWindowOptions{Limit: 2, Interval: time.Hour})
-	m.set("seven", FixedWindowOptions{Limit: 1, Interval: 7 * time.Minute})
+	m.set(Definition{FixedWindow: "minute", Limit: 1, Interval: time.Minute})
+	m.set(Definition{FixedWindow: "hour", Limit: 2, Interval: time.Hour})
+	m.set(Definition{FixedWindow: "seven", Limit: 1, Interval: 7 * time.Minute})
 	var reqs []*request
 	for id := range int64(6) {
 		reqs = append(reqs, m.job(id+1, m.fixed("minute"), m.fixed("hour"), m.fixed("seven")))
@@ -475,7 +475,7 @@ func TestDecide_SeveralWindows(t *testing.T) {
 func TestDecide_CancelReservesNothing(t *testing.T) {
 	m := newMemory(t)
 	m.room = 5
-	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Minute})
+	m.set(Definition{FixedWindow: "w", Limit: 1, Interval: time.Minute})
 	m.decide(m.job(1, m.mutex("m"), m.fixed("w")))
 	rows := m.describe()
 	for _, needs := range [][]need{{m.mutex("m")}, {m.fixed("w")}, {m.mutex("m"), m.fixed("w")}, {m.fixed("w"), m.mutex("m"), m.mutex("free")}} {
@@ -506,7 +506,7 @@ func TestDecide_CancelReservesNothing(t *testing.T) {
 func TestDecide_MinDelay(t *testing.T) {
 	m := newMemory(t)
 	m.room = 5
-	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Minute})
+	m.set(Definition{FixedWindow: "w", Limit: 1, Interval: time.Minute})
 	m.decide(m.job(1, m.mutex("m"), m.fixed("w")))
 	for i, needs := range [][]need{{m.mutex("m")}, {m.fixed("w")}, {m.mutex("m"), m.fixed("w")}, {m.fixed("w"), m.mutex("m")}} {
 		for _, waits := range []bool{true, false} {
@@ -546,7 +546,7 @@ func TestDecide_BringsBackNoJobItThrottles(t *testing.T) {
 
 func TestDecide_Late(t *testing.T) {
 	m := newMemory(t)
-	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Minute})
+	m.set(Definition{FixedWindow: "w", Limit: 1, Interval: time.Minute})
 	first := m.job(1, m.fixed("w"))
 	m.decide(first)
 	assert.EqualValues(t, -1, first.decision.late, "it was not throttled before")
@@ -563,7 +563,7 @@ func TestDecide_Late(t *testing.T) {
 
 func TestDecide_TooFarAhead(t *testing.T) {
 	m := newMemory(t)
-	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Second})
+	m.set(Definition{FixedWindow: "w", Limit: 1, Interval: time.Second})
 	var reqs []*request
 	for id := range int64(1200) {
 		reqs = append(reqs, m.job(id+1, m.fixed("w")))
@@ -592,7 +592,7 @@ func TestDecide_TooFarAhead(t *testing.T) {
 func TestDecide_HandOver(t *testing.T) {
 	m := newMemory(t)
 	m.room = 2
-	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Minute})
+	m.set(Definition{FixedWindow: "w", Limit: 1, Interval: time.Minute})
 	m.decide(m.job(1, m.mutex("m"), m.fixed("w")))
 	asks := func(id, stays int64, needs ...need) *request {
 		req := m.job(id, needs...)
@@ -633,8 +633,8 @@ func TestDecide_HandOver(t *testing.T) {
 
 func TestDecide_Contended(t *testing.T) {
 	m := newMemory(t)
-	m.set("s", SemaphoreOptions{MaxCount: 2})
-	m.set("w", FixedWindowOptions{Limit: 10, Interval: time.Minute})
+	m.set(Definition{Semaphore: "s", MaxCount: 2})
+	m.set(Definition{FixedWindow: "w", Limit: 10, Interval: time.Minute})
 	req := m.job(1, m.mutex("m"), m.semaphore("s"), m.fixed("w"))
 	m.decide(req)
 	assert.Equal(t, []int64{1}, req.decision.contended, "no job waits for the semaphore")
@@ -660,7 +660,7 @@ func TestDecide_Contended(t *testing.T) {
 // One job with two keys of one dynamic window.
 func TestDecide_TwoKeysOfADynamicWindow(t *testing.T) {
 	m := newMemory(t)
-	m.set("d", DynamicWindowOptions{Interval: time.Minute, Capacity: 3})
+	m.set(Definition{DynamicWindow: "d", Interval: time.Minute, Capacity: 3})
 	req := m.job(1, m.dynamic("d", "a"), m.dynamic("d", "b"))
 	m.decide(req)
 	assert.True(t, req.decision.granted)
@@ -675,7 +675,7 @@ func TestDecide_TwoKeysOfADynamicWindow(t *testing.T) {
 	assert.True(t, b.decision.granted)
 	m.check()
 
-	m.set("one", DynamicWindowOptions{Interval: time.Minute, Capacity: 1})
+	m.set(Definition{DynamicWindow: "one", Interval: time.Minute, Capacity: 1})
 	c := m.job(3, m.dynamic("one", "a"), m.dynamic("one", "b"))
 	m.decide(c)
 	assert.False(t, c.decision.granted, "never")
@@ -684,7 +684,7 @@ func TestDecide_TwoKeysOfADynamicWindow(t *testing.T) {
 // A job asks twice in one batch: a run that was rescued, and its next one.
 func TestDecide_TheSameJobTwice(t *testing.T) {
 	m := newMemory(t)
-	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Minute})
+	m.set(Definition{FixedWindow: "w", Limit: 1, Interval: time.Minute})
 	req, b := m.job(1, m.mutex("m")), m.job(1, m.mutex("m"))
 	m.decide(req, b)
 	assert.Len(t, m.holders, 1)
@@ -711,10 +711,10 @@ func TestDecide_Random(t *testing.T) {
 	for seed := range uint64(3) {
 		rnd := rand.New(rand.NewPCG(seed, 8))
 		m := newMemory(t)
-		m.set("s", SemaphoreOptions{MaxCount: 3})
-		m.set("f", FixedWindowOptions{Limit: 4, Interval: 5 * time.Second})
-		m.set("w", SlidingWindowOptions{Limit: 3, Interval: 6 * time.Second, Buckets: 3})
-		m.set("d", DynamicWindowOptions{Interval: 4 * time.Second, Buckets: 2, Capacity: 6, MinLimit: 2})
+		m.set(Definition{Semaphore: "s", MaxCount: 3})
+		m.set(Definition{FixedWindow: "f", Limit: 4, Interval: 5 * time.Second})
+		m.set(Definition{SlidingWindow: "w", Limit: 3, Interval: 6 * time.Second, Buckets: 3})
+		m.set(Definition{DynamicWindow: "d", Interval: 4 * time.Second, Buckets: 2, Capacity: 6, MinLimit: 2})
 		m.lead, m.room = 20*ms, 2
 		var needsOf [31][]need
 		for id := range needsOf {

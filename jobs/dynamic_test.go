@@ -25,10 +25,10 @@ type dynamicStart struct {
 	at  int64 // µs
 }
 
-func newDynamic(t testing.TB, o DynamicWindowOptions) *dynamicModel {
+func newDynamic(t testing.TB, o Definition) *dynamicModel {
 	t.Helper()
 	require.Empty(t, wrong(o))
-	return &dynamicModel{t: t, rules: o.rules(), now: 1_700_006_400 * second, states: map[string]string{}}
+	return &dynamicModel{t: t, rules: o.rules(DynamicWindow), now: 1_700_006_400 * second, states: map[string]string{}}
 }
 
 // read makes a resource of the states, as a batch does, with a window for the key.
@@ -92,7 +92,7 @@ var sharesTable = [][]int64{
 }
 
 func TestDynamicWindow_SharesTable(t *testing.T) {
-	o := DynamicWindowOptions{Interval: time.Hour, Buckets: 60, Capacity: 20, MinLimit: 2, MaxLimit: 20}
+	o := Definition{DynamicWindow: "x", Interval: time.Hour, Buckets: 60, Capacity: 20, MinLimit: 2, MaxLimit: 20}
 	for i, want := range sharesTable {
 		keys := keyNames(i + 1)
 		for _, atOnce := range []bool{false, true} {
@@ -118,7 +118,7 @@ func TestDynamicWindow_SharesTable(t *testing.T) {
 
 // Keys that come and go: the others have more when one has left the window.
 func TestDynamicWindow_SharesComeAndGo(t *testing.T) {
-	m := newDynamic(t, DynamicWindowOptions{Interval: time.Minute, Buckets: 2, Capacity: 20, MinLimit: 2})
+	m := newDynamic(t, Definition{DynamicWindow: "x", Interval: time.Minute, Buckets: 2, Capacity: 20, MinLimit: 2})
 	keys := keyNames(10)
 	for i := range keys {
 		require.True(t, m.start(keys[i]))
@@ -149,20 +149,20 @@ func (m *dynamicModel) sharesOf(keys []string) (shares []int64) {
 
 // capacity: 20, limit: 4: at most 5 keys at a time, and each has its 4.
 func TestDynamicWindow_LimitWithCapacity(t *testing.T) {
-	m := newDynamic(t, DynamicWindowOptions{Interval: time.Minute, Capacity: 20, Limit: 4})
+	m := newDynamic(t, Definition{DynamicWindow: "x", Interval: time.Minute, Capacity: 20, Limit: 4})
 	keys := keyNames(7)
 	assert.Equal(t, []int64{4, 4, 4, 4, 4, 0, 0}, m.fill(keys))
 	m.now += 60 * second
 	slices.Reverse(keys)
 	assert.Equal(t, []int64{4, 4, 4, 4, 4, 0, 0}, m.fill(keys), "in any order")
-	m = newDynamic(t, DynamicWindowOptions{Interval: time.Minute, Capacity: 23, Limit: 4})
+	m = newDynamic(t, Definition{DynamicWindow: "x", Interval: time.Minute, Capacity: 23, Limit: 4})
 	assert.Equal(t, []int64{4, 4, 4, 4, 4, 0}, m.fill(keyNames(6)), "what is left over is too little for a sixth")
-	m = newDynamic(t, DynamicWindowOptions{Interval: time.Minute, Limit: 4})
+	m = newDynamic(t, Definition{DynamicWindow: "x", Interval: time.Minute, Limit: 4})
 	assert.Equal(t, []int64{4, 4, 4}, m.fill(keyNames(3)), "no capacity")
 }
 
 func TestDynamicWindow_Newcomer(t *testing.T) {
-	o := DynamicWindowOptions{Interval: time.Minute, Buckets: 2, Capacity: 20, MinLimit: 2, MaxLimit: 20}
+	o := Definition{DynamicWindow: "x", Interval: time.Minute, Buckets: 2, Capacity: 20, MinLimit: 2, MaxLimit: 20}
 	t.Run("strict", func(t *testing.T) {
 		m := newDynamic(t, o)
 		assert.Equal(t, []int64{20}, m.fill([]string{"first"}))
@@ -186,7 +186,7 @@ func TestDynamicWindow_Newcomer(t *testing.T) {
 }
 
 func TestDynamicWindow_MaxKeys(t *testing.T) {
-	m := newDynamic(t, DynamicWindowOptions{Interval: time.Hour, Limit: 2})
+	m := newDynamic(t, Definition{DynamicWindow: "x", Interval: time.Hour, Limit: 2})
 	assert.EqualValues(t, 1000, m.rules.dynamic.keys, "by default")
 	keys := keyNames(1001)
 	b := newBatch(m.now)
@@ -206,16 +206,16 @@ func TestDynamicWindow_MaxKeys(t *testing.T) {
 	assert.True(t, d.admits(keys[5], false), "the keys that take part go on")
 	assert.Equal(t, d.now+1, d.firstFree(keys[1000], d.now), "it waits until others have left")
 
-	m = newDynamic(t, DynamicWindowOptions{Interval: time.Hour, Limit: 2, MaxKeys: 2})
+	m = newDynamic(t, Definition{DynamicWindow: "x", Interval: time.Hour, Limit: 2, MaxKeys: 2})
 	assert.Equal(t, []int64{2, 2, 0}, m.fill(keyNames(3)))
-	m = newDynamic(t, DynamicWindowOptions{Interval: time.Hour, Capacity: 6, MaxKeys: 2})
+	m = newDynamic(t, Definition{DynamicWindow: "x", Interval: time.Hour, Capacity: 6, MaxKeys: 2})
 	assert.Equal(t, []int64{3, 3, 0}, m.fill(keyNames(3)))
 }
 
 // A key that only has a reservation takes part from then on: the others' shares are smaller, so that there is a place
 // for it when it comes.
 func TestDynamicWindow_ReservationsTakePart(t *testing.T) {
-	m := newDynamic(t, DynamicWindowOptions{Interval: time.Minute, Capacity: 20, MinLimit: 2})
+	m := newDynamic(t, Definition{DynamicWindow: "x", Interval: time.Minute, Capacity: 20, MinLimit: 2})
 	m.fill([]string{"first"})
 	d := m.read("second")
 	place := d.firstFree("second", d.now)
@@ -237,7 +237,7 @@ func TestDynamicWindow_NeverMoreThanCapacity(t *testing.T) {
 	for seed := range uint64(15) {
 		rnd := rand.New(rand.NewPCG(seed, 4))
 		capacity := 1 + rnd.IntN(20)
-		o := DynamicWindowOptions{Interval: time.Duration(1+rnd.IntN(5)) * 6 * time.Second, Buckets: 1 + rnd.IntN(6), Capacity: capacity, MinLimit: rnd.IntN(1 + min(capacity, 4))}
+		o := Definition{DynamicWindow: "x", Interval: time.Duration(1+rnd.IntN(5)) * 6 * time.Second, Buckets: 1 + rnd.IntN(6), Capacity: capacity, MinLimit: rnd.IntN(1 + min(capacity, 4))}
 		if rnd.IntN(3) == 0 {
 			o.MaxLimit = max(o.MinLimit, 1) + rnd.IntN(capacity-max(o.MinLimit, 1)+1)
 		}
@@ -287,7 +287,7 @@ func TestDynamicWindow_FirstFreeIsTheFirst(t *testing.T) {
 	for seed := range uint64(30) {
 		rnd := rand.New(rand.NewPCG(seed, 5))
 		buckets := 1 + rnd.IntN(6)
-		o := DynamicWindowOptions{Interval: time.Duration(buckets) * time.Second, Buckets: buckets, Capacity: 4 + rnd.IntN(9), MinLimit: 1 + rnd.IntN(3), AtOnce: rnd.IntN(2) == 0}
+		o := Definition{DynamicWindow: "x", Interval: time.Duration(buckets) * time.Second, Buckets: buckets, Capacity: 4 + rnd.IntN(9), MinLimit: 1 + rnd.IntN(3), AtOnce: rnd.IntN(2) == 0}
 		m := newDynamic(t, o)
 		keys := keyNames(4)
 		for range 40 {
@@ -365,7 +365,7 @@ func TestDynamicWindow_ManyRequestsInOneBatch(t *testing.T) {
 	for seed := range uint64(15) {
 		rnd := rand.New(rand.NewPCG(seed, 9))
 		buckets := 1 + rnd.IntN(6)
-		o := DynamicWindowOptions{Interval: time.Duration(buckets) * time.Second, Buckets: buckets, Capacity: 3 + rnd.IntN(9), MinLimit: 1 + rnd.IntN(3), AtOnce: rnd.IntN(2) == 0}
+		o := Definition{DynamicWindow: "x", Interval: time.Duration(buckets) * time.Second, Buckets: buckets, Capacity: 3 + rnd.IntN(9), MinLimit: 1 + rnd.IntN(3), AtOnce: rnd.IntN(2) == 0}
 		if rnd.IntN(4) == 0 {
 			o.Capacity, o.MinLimit, o.AtOnce, o.Limit, o.MaxKeys = 0, 0, false, 1+rnd.IntN(3), 2
 		}
@@ -422,7 +422,7 @@ func TestDynamicWindow_ManyRequestsInOneBatch(t *testing.T) {
 func TestDynamicWindow_ClockSteps(t *testing.T) {
 	for seed := range uint64(5) {
 		rnd := rand.New(rand.NewPCG(seed, 6))
-		m := newDynamic(t, DynamicWindowOptions{Interval: 8 * time.Second, Buckets: 8, Capacity: 6})
+		m := newDynamic(t, Definition{DynamicWindow: "x", Interval: 8 * time.Second, Buckets: 8, Capacity: 6})
 		keys := keyNames(3)
 		clock := m.now
 		var labels []int64

@@ -51,7 +51,7 @@ func TestLifeCycle(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
 	th := w.throttler(Options{HandOver: -1})
-	require.NoError(t, th.SetFixedWindow(ctx, "api", FixedWindowOptions{Limit: 100, Interval: 1000 * time.Hour}))
+	require.NoError(t, th.Set(ctx, Definition{FixedWindow: "api", Limit: 100, Interval: 1000 * time.Hour}))
 	workers := river.NewWorkers()
 	river.AddWorker(workers, river.WorkFunc(func(ctx context.Context, job *river.Job[declaredArgs]) error {
 		if job.Args.Hold {
@@ -60,10 +60,10 @@ func TestLifeCycle(t *testing.T) {
 		return ctx.Err()
 	}))
 	river.AddWorker(workers, Throttled(river.WorkFunc(func(context.Context, *river.Job[cancelArgs]) error { return nil }),
-		weir.Must(Declare(Throttle{Action: Cancel, Limits: []Limit{{Mutex: "declared", Key: "{key}"}}}))))
+		weir.Must(Declare(Throttle{Cancel: true, Limits: []Limit{{Mutex: "declared", Key: "{key}"}}}))))
 	river.AddWorker(workers, Throttled(&failWorker{}, weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "api"}}}))))
-	client, err := river.NewClient(riverpgxv5.New(w.pool), &river.Config{
-		Schema: w.river, Workers: workers, Queues: map[string]river.QueueConfig{"default": {MaxWorkers: 10}}, TestOnly: true,
+	client, err := river.NewClient(riverpgxv5.New(w.Pool), &river.Config{
+		Schema: w.River, Workers: workers, Queues: map[string]river.QueueConfig{"default": {MaxWorkers: 10}}, TestOnly: true,
 		FetchPollInterval: 20 * time.Millisecond, FetchCooldown: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 		Plugins: []rivertype.Plugin{th.Plugin()},
 	})
@@ -86,7 +86,7 @@ func TestLifeCycle(t *testing.T) {
 		return func(row *rivertype.JobRow) bool { return row.State == state }
 	}
 	holds := func(id int64) bool {
-		return w.int(`select count(*) from "weir".jobs_holders where job = $1`, id) > 0
+		return w.Int(`select count(*) from "weir".jobs_holders where job = $1`, id) > 0
 	}
 
 	first := insert(declaredArgs{Key: "k", Hold: true})

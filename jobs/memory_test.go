@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/validate"
 )
 
 // A memory keeps what the tables keep, for tests of decisions without a database. It reads and writes as database.load
@@ -53,19 +55,10 @@ func newMemory(t testing.TB) *memory {
 	}
 }
 
-func (m *memory) set(name string, o limiterOptions) Ref {
-	require.Empty(m.t, wrong(o))
-	ref := Ref{Type: o.limiterType(), Name: name}
-	switch o := o.(type) {
-	case SemaphoreOptions:
-		m.limits[ref] = rules{maxCount: int64(o.MaxCount)}
-	case FixedWindowOptions:
-		m.limits[ref] = rulesOf(int64(o.Limit), o.Interval, 1)
-	case SlidingWindowOptions:
-		m.limits[ref] = rulesOf(int64(o.Limit), o.Interval, int64(o.Buckets))
-	case DynamicWindowOptions:
-		m.limits[ref] = o.rules()
-	}
+func (m *memory) set(d Definition) Ref {
+	require.Empty(m.t, wrong(d))
+	ref, _ := d.name(&validate.Problems{})
+	m.limits[ref] = d.rules(ref.Type)
 	return ref
 }
 

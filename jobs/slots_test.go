@@ -353,7 +353,7 @@ func TestSlots_ManyJobs(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%d jobs of %d ms, %d at once, poll %d ms", c.jobs, c.hold/ms, c.slots, c.poll/ms), func(t *testing.T) {
 			s := newSimulation(t, c.jobs, c.poll, c.hold, nil)
-			s.set("s", SemaphoreOptions{MaxCount: c.slots})
+			s.set(Definition{Semaphore: "s", MaxCount: c.slots})
 			s.needs = func(int64) []need { return []need{s.semaphore("s")} }
 			began, ideal := s.now, c.hold*int64(c.jobs)/int64(c.slots)
 			for len(s.begun) < c.jobs || len(s.running) > 0 {
@@ -404,10 +404,10 @@ func TestDecide_ManyJobsWithSeveralLimits(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newSimulation(t, c.jobs, 100*ms, c.hold, nil)
-			s.set("w", FixedWindowOptions{Limit: 40, Interval: time.Second})
-			s.set("minute", FixedWindowOptions{Limit: 100, Interval: time.Minute})
-			s.set("tenth", FixedWindowOptions{Limit: 10, Interval: time.Second})
-			s.set("s", SemaphoreOptions{MaxCount: 20})
+			s.set(Definition{FixedWindow: "w", Limit: 40, Interval: time.Second})
+			s.set(Definition{FixedWindow: "minute", Limit: 100, Interval: time.Minute})
+			s.set(Definition{FixedWindow: "tenth", Limit: 10, Interval: time.Second})
+			s.set(Definition{Semaphore: "s", MaxCount: 20})
 			s.needs = func(job int64) []need { return c.needs(s.memory, job) }
 			began := s.now
 			for len(s.begun) < c.jobs || len(s.running) > 0 {
@@ -434,7 +434,7 @@ func TestSlots_WaitersThatDoNotCome(t *testing.T) {
 		t.Run(fmt.Sprintf("%d, others wait with them: %v, a window: %v", c.absent, c.early, c.window), func(t *testing.T) {
 			paused := false
 			s := newSimulation(t, 0, 100*ms, 2500*ms, nil)
-			s.set("w", FixedWindowOptions{Limit: 4, Interval: 2 * time.Second})
+			s.set(Definition{FixedWindow: "w", Limit: 4, Interval: 2 * time.Second})
 			s.waitFor = s.mutex("m")
 			s.key(s.waitFor.ref).hold = s.hold
 			s.paused = func(job int64) bool { return paused && job <= c.absent+1 }
@@ -510,14 +510,14 @@ func (s *simulation) measured(began, ideal int64, times, runs float64) {
 
 // 200 jobs at 40 a second: no window has more, nothing is left unused, and each job runs twice at the most.
 func TestWindow_ManyJobs(t *testing.T) {
-	for name, o := range map[string]SlidingWindowOptions{
-		"fixed":   {Limit: 40, Interval: time.Second, Buckets: 1},
-		"sliding": {Limit: 120, Interval: 3 * time.Second, Buckets: 3},
+	for name, o := range map[string]Definition{
+		"fixed":   {SlidingWindow: "w", Limit: 40, Interval: time.Second, Buckets: 1},
+		"sliding": {SlidingWindow: "w", Limit: 120, Interval: 3 * time.Second, Buckets: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const jobs = 200
 			s := newSimulation(t, jobs, 100*ms, ms, nil)
-			s.set("w", o)
+			s.set(o)
 			s.needs = func(int64) []need { return []need{s.sliding("w")} }
 			began := s.now
 			starts := map[int64]int{}
@@ -542,7 +542,7 @@ func TestWindow_ManyJobs(t *testing.T) {
 func TestDynamicWindow_ManyJobs(t *testing.T) {
 	const jobs = 420
 	s := newSimulation(t, 0, 100*ms, ms, nil)
-	s.set("d", DynamicWindowOptions{Interval: 2 * time.Second, Buckets: 2, Capacity: 20, MinLimit: 2})
+	s.set(Definition{DynamicWindow: "d", Interval: 2 * time.Second, Buckets: 2, Capacity: 20, MinLimit: 2})
 	tenants := make(map[int64]string)
 	s.needs = func(job int64) []need { return []need{s.dynamic("d", tenants[job])} }
 	left := map[string]int{}

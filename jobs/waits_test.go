@@ -15,14 +15,14 @@ func TestMinDelayWhenTheTurnComesSooner(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
 	d := weir.Must(Declare(Throttle{MinDelay: time.Minute, Limits: []Limit{{Mutex: "m"}}}))
-	first := start(th, w.job("a", nil), onMutex).running(t)
-	patient := start(th, w.job("a", nil), d)
+	first := start(th, w.Job("a", nil), onMutex).running(t)
+	patient := start(th, w.Job("a", nil), d)
 	patient.throttled(t)
-	w.exec(`update RIVER set state = 'scheduled', scheduled_at = now() + interval '1 minute' where id = $1`, patient.ID)
+	w.Exec(`update RIVER set state = 'scheduled', scheduled_at = now() + interval '1 minute' where id = $1`, patient.ID)
 	require.NoError(t, first.end(nil))
 	th.flush()
-	assert.Zero(t, w.int(`select count(*) from RIVER where state = 'available'`))
-	assert.EqualValues(t, 1, w.int(`select count(*) from "weir".jobs_waiters where wake > now() + interval '50 seconds'`))
+	assert.Zero(t, w.Int(`select count(*) from RIVER where state = 'available'`))
+	assert.EqualValues(t, 1, w.Int(`select count(*) from "weir".jobs_waiters where wake > now() + interval '50 seconds'`))
 }
 
 // A holder that takes much longer than others did is expected to take longer the longer it takes.
@@ -52,11 +52,11 @@ func TestHoldOfABatchIsLearned(t *testing.T) {
 	limit := func(mode Mode) *Declaration {
 		return weir.Must(Declare(Throttle{Limits: []Limit{{Mutex: "m", Owner: "b", Mode: mode}}}))
 	}
-	require.NoError(t, start(th, w.job("begin", nil), limit(Acquire)).running(t).end(nil))
-	w.exec(`update "weir".jobs_holders set acquired = acquired - interval '1 hour'`)
-	require.NoError(t, start(th, w.job("part", nil), limit(AcquireAndRelease)).running(t).end(nil))
+	require.NoError(t, start(th, w.Job("begin", nil), limit(Acquire)).running(t).end(nil))
+	w.Exec(`update "weir".jobs_holders set acquired = acquired - interval '1 hour'`)
+	require.NoError(t, start(th, w.Job("part", nil), limit(AcquireAndRelease)).running(t).end(nil))
 	th.flush()
-	require.NoError(t, start(th, w.job("end", nil), limit(Release)).running(t).end(nil))
+	require.NoError(t, start(th, w.Job("end", nil), limit(Release)).running(t).end(nil))
 	th.flush()
 	info, err := th.Inspect(t.Context(), Ref{Type: Mutex, Name: "m"})
 	require.NoError(t, err)
