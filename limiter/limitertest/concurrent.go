@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-go/weir/limiter"
 )
 
 // crowdSize and rounds say how much goes on at once. With -race and two cores, each case takes far less than a second.
@@ -33,8 +35,8 @@ func (p *probe) together(f func(r *rand.Rand) error) {
 // lostNothing expects that no permit was lost or added: after a refill all are free, and no more.
 func (p *probe) lostNothing() {
 	p.refill()
-	p.granted(4, "all callers are done, and all permits came back: none was lost")
-	p.rejected(1, "no permit was added")
+	p.granted(4)
+	p.rejected(1)
 }
 
 var concurrentCases = []testCase{
@@ -93,7 +95,7 @@ var concurrentCases = []testCase{
 					p.fail("a window grants 100", got)
 				}
 				if !late {
-					p.rejected(1, "all 100 were taken")
+					p.rejected(1)
 				}
 				p.until((unit + 1) * p.s.Unit)
 			}
@@ -124,11 +126,11 @@ var concurrentCases = []testCase{
 			})
 			p.refill()
 			p.lostNothing()
-			p.hasStatistics(0, 0, served.Load()+1, failed.Load()+1, "no caller waits, and every answer was counted")
+			p.do(fmt.Sprintf("stats 0 0 %d %d", served.Load()+1, failed.Load()+1))
 		}},
 	{name: "Close finds every waiter, however many come meanwhile (ConcurrentSafe)",
 		rule: "Common 6", needs: Queue | Close, limits: withQueue(1000), run: func(p *probe) {
-			p.granted(4, "it is new")
+			p.granted(4)
 			var granted atomic.Int64
 			var wg sync.WaitGroup
 			for range crowdSize {
@@ -146,9 +148,38 @@ var concurrentCases = []testCase{
 			done := make(chan struct{})
 			go func() { wg.Wait(); close(done) }()
 			p.settle()
-			p.returns(&waiter{n: 1, done: done}, "the limiter is closed")
+			p.returns(&waiter{n: 1, done: done})
 			if got := granted.Load(); got != 0 {
 				p.fail("Close grants nothing to waiters", got)
 			}
+		}},
+	{name: "charges of many callers are all counted (ConcurrentSafe)",
+		rule: "Charge 1", kinds: timedKinds, needs: Charge, limits: permits(1000, 1000), run: func(p *probe) {
+			charger := p.charger()
+			p.together(func(*rand.Rand) error {
+				for range 10 {
+					for _, n := range []int{3, -2} {
+						if _, err := charger.Charge(p.ctx, n); err != nil {
+							return err
+						}
+					}
+				}
+				return nil
+			})
+			p.charge(0, 1000-10*crowdSize)
+		}},
+	{name: "a limiter can be peeked at while others take (ConcurrentSafe)",
+		rule: "Common 14", needs: Peek, run: func(p *probe) {
+			peeker := optional[limiter.Peeker](p, "Peek")
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for range 100 {
+					_, _ = peeker.Peek(p.ctx, 1)
+				}
+			}()
+			p.do("take 1; take 1; take 1; take 1")
+			<-done
+			p.rejected(1)
 		}},
 }
