@@ -30,7 +30,7 @@ type DB struct {
 	Schema, River string
 }
 
-// New returns a DB on the server of that URL, with the tables of River and those that migrate makes, which is jobs.Migrate.
+// New returns a DB on the server of that URL, with the tables of River and of migrate, which is jobs.Migrate.
 func New(t testing.TB, url string, migrate func(ctx context.Context, db pgmigrate.Beginner, schema string) error) *DB {
 	t.Helper()
 	n := fmt.Sprint(os.Getpid(), "_", schemas.Add(1))
