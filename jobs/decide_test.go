@@ -129,31 +129,6 @@ func TestDecide_ReentryByOwner(t *testing.T) {
 	m.check()
 }
 
-func TestDecide_LoweredSemaphore(t *testing.T) {
-	m := newMemory(t)
-	m.set(Definition{Semaphore: "s", MaxCount: 5})
-	var held []*request
-	for id := range int64(5) {
-		held = append(held, m.job(id+1, m.semaphore("s")))
-	}
-	m.decide(held...)
-	m.set(Definition{Semaphore: "s", MaxCount: 2})
-	for i, req := range held {
-		newcomer := m.job(9, m.semaphore("s"))
-		m.decide(newcomer)
-		assert.False(t, newcomer.decision.granted, "%d are held", 5-i)
-		m.now += second
-		m.end(req, true)
-		if 5-i-1 < 2 {
-			break
-		}
-	}
-	m.now += 10 * second
-	newcomer := m.job(9, m.semaphore("s"))
-	m.decide(newcomer)
-	assert.True(t, newcomer.decision.granted)
-}
-
 func TestDecide_Relaxed(t *testing.T) {
 	m := newMemory(t)
 	req := m.job(1, m.mutex("m"))
@@ -379,6 +354,36 @@ func TestDecide_Reservations(t *testing.T) {
 	m.check()
 }
 
+// If the reservation of a job is due and a mutex refuses the job, the job keeps its reservation.
+func TestDecide_KeepsReservation(t *testing.T) {
+	m := newMemory(t)
+	m.set(Definition{FixedWindow: "w", Limit: 1, Interval: time.Hour})
+	decide := func(jobs ...int64) []int64 {
+		var reqs []*request
+		for _, id := range jobs {
+			needs := []need{m.fixed("w")}
+			if id == 1 {
+				needs = append(needs, m.mutex("m"))
+			}
+			reqs = append(reqs, m.job(id, needs...))
+		}
+		m.decide(reqs...)
+		m.check()
+		return granted(reqs...)
+	}
+	holder := m.job(100, m.mutex("m"))
+	holder.strict = true
+	m.decide(holder)
+	require.Equal(t, []int64{9}, decide(9))
+	require.Empty(t, decide(1, 2, 3, 4))
+	m.now += hour
+	require.Equal(t, []int64{10}, decide(1, 10), "the place of job 1 is for another")
+	m.now += hour
+	m.end(holder, true)
+	require.Equal(t, []int64{1}, decide(1))
+	require.Empty(t, decide(2))
+}
+
 // The limit is lowered while jobs have places: they come, and what is too much waits again.
 func TestDecide_LoweredWindow(t *testing.T) {
 	m := newMemory(t)
@@ -440,38 +445,6 @@ func TestDecide_OtherBucketsWhileJobsWait(t *testing.T) {
 	}
 }
 
-func TestDecide_SeveralWindows(t *testing.T) {
-	m := newMemory(t)
-	m.set(Definition{FixedWindow: "minute", Limit: 1, Interval: time.Minute})
-	m.set(Definition{FixedWindow: "hour", Limit: 2, Interval: time.Hour})
-	m.set(Definition{FixedWindow: "seven", Limit: 1, Interval: 7 * time.Minute})
-	var reqs []*request
-	for id := range int64(6) {
-		reqs = append(reqs, m.job(id+1, m.fixed("minute"), m.fixed("hour"), m.fixed("seven")))
-	}
-	m.decide(reqs...)
-	assert.Equal(t, []int64{1}, granted(reqs...))
-	m.check()
-	next := reqs[1].decision
-	assert.Zero(t, next.wake%(60*second))
-	for runs := 0; len(m.final) < 6; runs++ { // all of them start, one in seven minutes and two in an hour
-		require.Less(t, runs, 3*60*4)
-		m.now += 60 * second
-		for _, req := range reqs {
-			if !m.final[req.job] && !req.decision.granted && req.decision.wake <= m.now {
-				again := m.job(req.job, m.fixed("minute"), m.fixed("hour"), m.fixed("seven"))
-				m.decide(again)
-				req.decision = again.decision
-				m.check()
-			}
-			if req.decision.granted {
-				m.final[req.job] = true
-			}
-		}
-	}
-	assert.Empty(t, m.waiters)
-}
-
 func TestDecide_CancelReservesNothing(t *testing.T) {
 	m := newMemory(t)
 	m.room = 5
@@ -528,19 +501,6 @@ func TestDecide_MinDelay(t *testing.T) {
 			}
 			m.check()
 		}
-	}
-}
-
-// Jobs with a minimum delay do not come back before it, also if the slot is free sooner than was expected.
-func TestDecide_BringsBackNoJobItThrottles(t *testing.T) {
-	m := newMemory(t)
-	m.decide(m.job(1, m.mutex("m")))
-	req := m.job(2, m.mutex("m"))
-	req.minDelay = 60 * second
-	m.decide(req)
-	assert.Empty(t, m.broughtBack)
-	for p, w := range m.waiters {
-		assert.Equal(t, req.decision.wake, w.wake, "%+v", p)
 	}
 }
 
@@ -693,16 +653,6 @@ func TestDecide_TheSameJobTwice(t *testing.T) {
 	m.decide(c, d)
 	assert.Len(t, m.waiters, 2)
 	m.check()
-}
-
-func TestDecide_Nothing(t *testing.T) {
-	m := newMemory(t)
-	req := m.job(1)
-	m.decide(req)
-	assert.True(t, req.decision.granted)
-	assert.Empty(t, req.decision.contended)
-	assert.False(t, req.decision.fenced)
-	m.decide()
 }
 
 // Random jobs with random limits, on a clock that goes on by random steps: after every transaction the counts and the

@@ -253,57 +253,20 @@ func TestDynamicWindow_NeverMoreThanCapacity(t *testing.T) {
 			d := m.read(key)
 			free := d.admits(key, false)
 			m.starts = slices.DeleteFunc(m.starts, func(s dynamicStart) bool { return s.at/m.rules.bucket <= d.now-m.rules.buckets })
-			all, own, active := int64(len(m.starts)), int64(0), map[string]bool{key: true}
+			all, own := int64(len(m.starts)), int64(0)
 			for _, s := range m.starts {
-				active[s.key] = true
 				if s.key == key {
 					own++
 				}
 			}
-			n, rank := int64(len(active)), int64(0)
-			for other := range active {
-				if other < key {
-					rank++
-				}
-			}
-			share := m.rules.dynamic.capacity / n
-			if rank < m.rules.dynamic.capacity%n {
-				share++
-			}
-			share = max(m.rules.dynamic.min, min(share, m.rules.dynamic.max))
-			want := all < m.rules.dynamic.capacity && own < share && (own > 0 || n <= m.rules.dynamic.keys)
-			require.Equal(t, want, free, "seed %d: %+v: %d of %d in all, %d of %d of %s, %d keys", seed, o, all, capacity, own, share, key, n)
+			share, ok := naiveShare(d, key, d.now)
+			want := ok && all < m.rules.dynamic.capacity && own < share
+			require.Equal(t, want, free, "seed %d: %+v: %d of %d in all, %d of %d of %s", seed, o, all, capacity, own, share, key)
 			require.Equal(t, free, d.firstFree(key, d.now) == d.now, "seed %d", seed)
 			if free {
 				require.True(t, m.start(key))
 			}
 			require.LessOrEqual(t, len(m.starts), capacity)
-		}
-	}
-}
-
-// firstFree of a key is the first bucket in which it would be admitted if nothing happened until then.
-func TestDynamicWindow_FirstFreeIsTheFirst(t *testing.T) {
-	for seed := range uint64(30) {
-		rnd := rand.New(rand.NewPCG(seed, 5))
-		buckets := 1 + rnd.IntN(6)
-		o := Definition{DynamicWindow: "x", Interval: time.Duration(buckets) * time.Second, Buckets: buckets, Capacity: 4 + rnd.IntN(9), MinLimit: 1 + rnd.IntN(3), AtOnce: rnd.IntN(2) == 0}
-		m := newDynamic(t, o)
-		keys := keyNames(4)
-		for range 40 {
-			m.now += rnd.Int64N(second)
-			key := keys[rnd.IntN(len(keys))]
-			d := m.read(key)
-			from := d.now + int64(rnd.IntN(2)*rnd.IntN(buckets))
-			got := d.firstFree(key, from)
-			require.Equal(t, naiveFirstFree(d, key, from), got, "seed %d: %+v, key %s, from %d, states %q", seed, o, key, from, m.states)
-			switch rnd.IntN(3) {
-			case 0:
-				d.keys[key].reserve(got)
-				m.states[key] = d.keys[key].String()
-			case 1:
-				m.start(key)
-			}
 		}
 	}
 }

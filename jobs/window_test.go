@@ -30,25 +30,6 @@ func at(hour, minute int) int64 {
 	return time.Date(2026, 11, 2, hour, minute, 0, 0, time.UTC).UnixMicro()
 }
 
-// Hangfire's documentation: a fixed window of 4 in an hour. Four executions at 12:59 and four at 13:00 are possible.
-func TestWindow_FixedUsedUpAtBothSidesOfABorder(t *testing.T) {
-	r := rulesOf(4, time.Hour, 1)
-	state := ""
-	for _, now := range []int64{at(12, 59), at(13, 0)} {
-		for i := range 5 {
-			w := mustRead(t, state, r, now)
-			ok := w.admits(r.limit, false)
-			assert.Equal(t, i < 4, ok)
-			if ok {
-				w.start()
-			} else {
-				assert.Equal(t, (now/(3600*second)+1)*3600*second, w.begin(w.firstFree(w.now, r.limit)), "the next full hour")
-			}
-			state = w.String()
-		}
-	}
-}
-
 // Hangfire's documentation: a sliding window of 4 in an hour with 3 buckets. Jobs 6 to 9 wait for 13:40 although an hour
 // has not gone by.
 func TestWindow_SlidingExample(t *testing.T) {
@@ -334,16 +315,6 @@ func TestWindow_ReservationsWhenRulesChange(t *testing.T) {
 		assert.Zero(t, b.reserved, "%+v", b)
 	}
 	assert.True(t, w.admits(after.limit, false))
-}
-
-func TestWindow_FirstFreeAfterALookFurtherAhead(t *testing.T) {
-	r := rulesOf(1, time.Second, 1)
-	w := mustRead(t, "", r, 1_700_000_000*second)
-	w.start()
-	first := w.now + 1
-	assert.Equal(t, first, w.firstFree(w.now, r.limit))
-	assert.Equal(t, first+100, w.firstFree(first+100, r.limit), "for a job with a minimum delay")
-	assert.Equal(t, first, w.firstFree(w.now, r.limit), "what is before is free still")
 }
 
 func TestWindow_WithdrawWhatIsGone(t *testing.T) {
