@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/jobs/internal/jobstest"
+	"github.com/weir-go/weir/jobs/internal/window"
 	"github.com/weir-go/weir/tools/testserver"
 )
 
@@ -271,9 +272,9 @@ func (w *world) elapse(bucket time.Duration, n int64) {
 	_, err = pgx.ForEachRow(rows, []any{&id, &state}, func() error { states[id] = state; return nil })
 	require.NoError(w.t, err)
 	for id, state := range states {
-		window := mustRead(w.t, state, rules{bucket: bucket.Microseconds(), buckets: 1000, limit: 1}, w.Int(`select extract(epoch from now())::bigint * 1000000`))
-		for i := range window.filled {
-			window.filled[i].at -= n
+		window := mustRead(w.t, state, window.Rules{Bucket: bucket.Microseconds(), Buckets: 1000, Limit: 1}, w.Int(`select extract(epoch from now())::bigint * 1000000`))
+		for i := range window.Filled {
+			window.Filled[i].At -= n
 		}
 		w.Exec(`update "weir".jobs_keys set state = $2 where id = $1`, id, window.String())
 	}

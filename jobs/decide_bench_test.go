@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/weir-go/weir/jobs/internal/window"
 )
 
 // benchmarkBatch is how many asks a transaction has.
@@ -36,10 +38,13 @@ func BenchmarkDecide(b *testing.B) {
 		{"window of 1000 buckets, 1000 reserved", func(m *memory) func(int64) *request {
 			m.set(Definition{SlidingWindow: "w", Limit: 1000, Interval: 1000 * time.Second, Buckets: 1000})
 			key := m.key(m.sliding("w").ref)
-			w := mustRead(m.t, "", m.rulesOf(key.ref), m.now)
-			for i := range int64(1000) {
-				w.bucket(w.now-i).started++
-				w.bucket(w.now+1+i).reserved++
+			w := mustRead(m.t, "", m.rulesOf(key.ref).window, m.now)
+			for i := range int64(2000) {
+				b := window.Bucket{At: m.now/w.Bucket - 999 + i, Started: 1}
+				if i >= 1000 {
+					b.Started, b.Reserved = 0, 1
+				}
+				w.Filled = append(w.Filled, b)
 			}
 			key.state = w.String()
 			return func(i int64) *request { return m.job(i, m.sliding("w")) }
@@ -86,9 +91,9 @@ func BenchmarkDecide(b *testing.B) {
 		{"window of 1000 buckets, 1000 with places come too early", func(m *memory) func(int64) *request {
 			m.set(Definition{SlidingWindow: "w", Limit: 1000, Interval: 1000 * time.Second, Buckets: 1000})
 			key := m.key(m.sliding("w").ref)
-			w := mustRead(m.t, "", m.rulesOf(key.ref), m.now)
+			w := mustRead(m.t, "", m.rulesOf(key.ref).window, m.now)
 			for i := range int64(1000) {
-				w.bucket(w.now-i).started++
+				w.Filled = append(w.Filled, window.Bucket{At: m.now/w.Bucket - 999 + i, Started: 1})
 			}
 			key.state = w.String()
 			return m.came(func(i int64) *request { return m.job(i, m.sliding("w")) })
@@ -115,7 +120,7 @@ func BenchmarkDecide(b *testing.B) {
 				batch.decide(reqs, m.lease)
 				batch.toBringBack(m.lead)
 				for _, row := range batch.rows {
-					if row.window != nil && row.window.changed {
+					if row.window != nil && row.window.Changed {
 						row.state = row.window.String()
 					}
 				}
@@ -155,25 +160,10 @@ func (m *memory) dynamicKeys(o Definition, keys int) {
 	m.set(o)
 	for i := range keys {
 		key := m.key(m.dynamic("d", fmt.Sprint("key ", i)).ref)
-		w := mustRead(m.t, "", o.rules(DynamicWindow), m.now)
-		for i := range w.buckets {
-			w.bucket(w.now-w.buckets+1+i).started++
+		w := mustRead(m.t, "", o.rules(DynamicWindow).window, m.now)
+		for i := range w.Buckets {
+			w.Filled = append(w.Filled, window.Bucket{At: m.now/w.Bucket - w.Buckets + 1 + i, Started: 1})
 		}
 		key.state = w.String()
-	}
-}
-
-func BenchmarkReadWindow(b *testing.B) {
-	r := rulesOf(1000, 1000*time.Second, 1000)
-	w := mustRead(b, "", r, 1_700_000_000*second)
-	for i := range int64(1000) {
-		w.bucket(w.now-i).started++
-	}
-	state := w.String()
-	b.ReportAllocs()
-	for b.Loop() {
-		if len(mustRead(b, state, r, 1_700_000_000*second).filled) != 1000 {
-			b.Fatal("not read")
-		}
 	}
 }

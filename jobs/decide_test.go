@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/jobs/internal/window"
 )
 
 const hour = 3600 * second
@@ -535,12 +537,12 @@ func TestDecide_TooFarAhead(t *testing.T) {
 		if w.bucket >= 0 {
 			reserved++
 		} else {
-			assert.Greater(t, p.job, int64(maxAhead))
+			assert.Greater(t, p.job, int64(window.MaxAhead))
 		}
-		assert.GreaterOrEqual(t, w.wake, m.now+min(p.job-1, maxAhead)*second, "job %d", p.job)
-		assert.LessOrEqual(t, w.wake, m.now+(maxAhead+1)*second, "job %d", p.job)
+		assert.GreaterOrEqual(t, w.wake, m.now+min(p.job-1, window.MaxAhead)*second, "job %d", p.job)
+		assert.LessOrEqual(t, w.wake, m.now+(window.MaxAhead+1)*second, "job %d", p.job)
 	}
-	assert.Equal(t, maxAhead, reserved)
+	assert.Equal(t, window.MaxAhead, reserved)
 	assert.Len(t, m.waiters, 1199)
 	m.now += 600 * second
 	again := m.job(1200, m.fixed("w"))
@@ -709,15 +711,15 @@ func TestDecide_Random(t *testing.T) {
 				running[req.job] = req
 				for _, n := range req.needs {
 					if !n.ref.Type.hasSlots() {
-						starts = append(starts, begun{n.ref, m.now / m.rulesOf(n.ref).bucket})
+						starts = append(starts, begun{n.ref, m.now / m.rulesOf(n.ref).window.Bucket})
 					}
 				}
 			}
 			m.check()
 			count := map[Ref]int64{}
 			starts = slices.DeleteFunc(starts, func(s begun) bool {
-				r := m.rulesOf(s.ref)
-				return s.at <= m.now/r.bucket-r.buckets
+				r := m.rulesOf(s.ref).window
+				return s.at <= m.now/r.Bucket-r.Buckets
 			})
 			for _, s := range starts {
 				count[Ref{Type: s.ref.Type, Name: s.ref.Name}]++

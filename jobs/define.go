@@ -102,7 +102,7 @@ func (t *Throttler) setLimiter(ctx context.Context, tx pgx.Tx, ref Ref, d Defini
 		return false, err
 	}
 	if r := d.rules(ref.Type); !ref.Type.hasSlots() { // executions may count for longer now
-		_, err = tx.Exec(ctx, t.sql.ExtendExpiry, id, r.interval()+r.bucket)
+		_, err = tx.Exec(ctx, t.sql.ExtendExpiry, id, r.window.Interval()+r.window.Bucket)
 	}
 	return true, err
 }
