@@ -336,8 +336,8 @@ func TestWindow_ReservedForJobsThatDoNotCome(t *testing.T) {
 			w := w.in(t)
 			th, bucket := w.throttler(Options{HandOver: -1}), w.halfOver()
 			d := weir.Must(Declare(Throttle{Limits: []Limit{c.of.limit}}))
-			require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 2, Interval: bucket}))
-			require.NoError(t, th.Set(t.Context(), Definition{SlidingWindow: "w", Limit: 2, Interval: 2 * bucket, Buckets: 2}))
+			require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 2, Interval: bucket},
+				Definition{SlidingWindow: "w", Limit: 2, Interval: 2 * bucket, Buckets: 2}))
 			require.NoError(t, th.Set(t.Context(), Definition{DynamicWindow: "w", Limit: 2, Interval: bucket}))
 			for range 2 {
 				require.NoError(t, start(th, w.Job("a", nil), d).running(t).end(nil))

@@ -124,6 +124,13 @@ func (m *memory) job(id int64, needs ...need) *request {
 	return req
 }
 
+// ask decides about a job that starts now.
+func (m *memory) ask(id int64, needs ...need) *request {
+	req := m.job(id, needs...)
+	m.decide(req)
+	return req
+}
+
 // end ends the run of a job. What it holds in relaxed mode is released, as by the batcher; in strict mode if final.
 func (m *memory) end(req *request, final bool) {
 	delete(m.running, req.job)
