@@ -3,6 +3,8 @@ package jobs
 import (
 	"slices"
 	"time"
+
+	"github.com/weir-go/weir/jobs/internal/window"
 )
 
 // A batch is what one transaction has read and will write. Decisions change what was read, and note the changes.
@@ -10,10 +12,9 @@ type batch struct {
 	now       int64
 	fence     int64
 	rows      map[int64]*keyRow
-	dynamic   map[int64]*dynamicWindow // by need.dynamicRow
-	running   map[runID]bool           // runs that the database knows; nil: not read
-	waiters   map[waiterID]waiterRow   // of the jobs of the requests
-	keysOfJob map[int64][]int64        // the keys for which the job waits, or waited when the batch was read
+	running   map[runID]bool         // runs that the database knows; nil: not read
+	waiters   map[waiterID]waiterRow // of the jobs of the requests
+	keysOfJob map[int64][]int64      // the keys for which the job waits, or waited when the batch was read
 
 	handOverRoom int // how many more jobs may wait in their workers
 
@@ -28,7 +29,7 @@ type batch struct {
 
 func newBatch(now int64) *batch {
 	return &batch{
-		now: now, rows: map[int64]*keyRow{}, dynamic: map[int64]*dynamicWindow{}, waiters: map[waiterID]waiterRow{},
+		now: now, rows: map[int64]*keyRow{}, waiters: map[waiterID]waiterRow{},
 		keysOfJob: map[int64][]int64{}, granted: map[holderID]holderRow{}, removedWaiters: map[waiterID]bool{}, savedWaiters: map[waiterID]waiterRow{},
 	}
 }
@@ -68,8 +69,7 @@ type waiterRow struct {
 	version  int64 // of the limiter's options when the job was throttled last
 }
 
-// A keyRow is a row of jobs_keys with its slots or its window. The window of a key of a dynamic window is in the
-// dynamicWindow too.
+// A keyRow is a row of jobs_keys with its slots or its window. The row of a dynamic window itself has neither.
 type keyRow struct {
 	id, limiter   int64
 	ref           Ref
@@ -78,7 +78,7 @@ type keyRow struct {
 	waiting       int64 // how many jobs wait for the key
 	storedWaiting int64 // the same, as it was read
 	slots         *slots
-	window        *window
+	window        *window.Window
 	keptOwners    map[string]bool // owners with a keptRow
 }
 
@@ -88,11 +88,6 @@ func (r *keyRow) addWaiting(n int64) {
 	if r.slots != nil {
 		r.slots.waiting = r.waiting
 	}
-}
-
-// isDue reports whether the bucket of a reservation has begun.
-func (r *keyRow) isDue(w waiterRow) bool {
-	return w.bucket >= 0 && w.bucket/r.window.width <= r.window.now
 }
 
 func (b *batch) isWaiting(id waiterID) bool {
@@ -223,36 +218,39 @@ func (b *batch) prepare(stored storedRows) error {
 }
 
 func (b *batch) prepareWindows(keys []dynamicKey) (err error) {
-	byLimiter := map[int64]*dynamicWindow{}
+	groups := map[int64]*keyRow{} // dynamic windows, by limiter
 	for _, row := range b.rows {
 		switch {
 		case row.slots != nil:
-		case row.rules.dynamic != nil:
-			d := &dynamicWindow{rules: row.rules, keys: map[string]*window{}, now: b.now / row.rules.bucket}
-			b.dynamic[row.id], byLimiter[row.limiter] = d, d
+		case row.rules.window.Shares != nil:
+			groups[row.limiter] = row
 		default:
-			if row.window, err = readWindow(row.state, row.rules, b.now); err != nil {
+			if row.window, err = window.Read(row.state, row.rules.window, b.now); err != nil {
 				return err
 			}
 		}
 	}
+	states := map[int64]map[string]string{}
 	for _, k := range keys {
-		d := byLimiter[k.Limiter]
-		if d == nil || k.Key == "" {
+		if groups[k.Limiter] == nil || k.Key == "" {
 			continue
 		}
-		w, err := readWindow(k.State, d.rules, b.now)
-		if err != nil {
+		if states[k.Limiter] == nil {
+			states[k.Limiter] = map[string]string{}
+		}
+		states[k.Limiter][k.Key] = k.State
+		b.rows[k.ID] = &keyRow{id: k.ID, limiter: k.Limiter, ref: Ref{Type: DynamicWindow, Key: k.Key}, rules: groups[k.Limiter].rules, state: k.State,
+			waiting: k.Waiting, storedWaiting: k.Waiting}
+	}
+	windows := map[int64]map[string]*window.Window{}
+	for limiter, states := range states {
+		if windows[limiter], err = window.ReadGroup(states, groups[limiter].rules.window, b.now); err != nil {
 			return err
 		}
-		d.keys[k.Key] = w
-		d.now = max(d.now, w.now)
-		b.rows[k.ID] = &keyRow{id: k.ID, limiter: k.Limiter, ref: Ref{Type: DynamicWindow, Key: k.Key}, rules: d.rules, state: k.State,
-			waiting: k.Waiting, storedWaiting: k.Waiting, window: w}
 	}
-	for _, d := range b.dynamic {
-		for _, w := range d.keys {
-			w.now = d.now // one time for all keys
+	for _, row := range b.rows {
+		if row.ref.Type == DynamicWindow && row.ref.Key != "" {
+			row.window = windows[row.limiter][row.ref.Key]
 		}
 	}
 	return nil

@@ -134,19 +134,9 @@ func (b *batcher) close() {
 }
 
 func (b *batcher) run() {
-	ended := false
-	defer func() {
-		if !ended { // a hook of the pool has called runtime.Goexit
-			go b.run()
-			return
-		}
-		close(b.done)
-	}()
+	defer close(b.done)
 	again := time.NewTimer(0)
 	defer again.Stop()
-	if b.failures > 0 {
-		b.pause()
-	}
 	for {
 		b.mu.Lock()
 		reqs, releases, closed := b.take()
@@ -158,7 +148,6 @@ func (b *batcher) run() {
 				b.pause()
 			}
 		case closed:
-			ended = true
 			return
 		default:
 			again.Reset(b.untilNext())
@@ -264,15 +253,15 @@ func (b *batcher) untilNext() time.Duration {
 	return d
 }
 
-// errHook is the error of a batch that did not return. The panic, if it was one, is in the log.
-var errHook = errors.New("jobs: a hook of the pool has panicked or called runtime.Goexit")
+// errHook is the error of a batch that has panicked. The panic is in the log.
+var errHook = errors.New("jobs: a hook of the pool has panicked")
 
 func (b *batcher) runBatch(reqs []*request, releases []release) {
 	ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
 	defer cancel()
 	err := errHook
-	defer func() { b.deliver(reqs, releases, err) }() // deferred, so that the requests are answered also if a hook calls Goexit
 	recovered.Call("jobs: a batch", func() { err = b.transact(ctx, reqs, releases, b.room-len(b.inWorkers)) })
+	b.deliver(reqs, releases, err)
 }
 
 // deliver hands out the answers of a transaction.

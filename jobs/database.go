@@ -453,8 +453,8 @@ func (d *database) queueKeys(q *pgx.Batch, b *batch) {
 	for _, id := range slices.Sorted(maps.Keys(b.rows)) {
 		row := b.rows[id]
 		state, hold, expiry, changed := row.state, int64(0), b.now+(24*time.Hour).Microseconds(), row.waiting != row.storedWaiting
-		if row.window != nil && (changed || row.window.changed) {
-			state, expiry, changed = row.window.String(), row.window.expires(), true
+		if row.window != nil && (changed || row.window.Changed) {
+			state, expiry, changed = row.window.String(), row.window.Expires(), true
 		}
 		if s := row.slots; s != nil {
 			hold, changed = s.measuredHold, changed || s.learned

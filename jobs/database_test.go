@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/jobs/internal/jobstest"
+	"github.com/weir-go/weir/jobs/internal/window"
 	"github.com/weir-go/weir/tools/testserver"
 )
 
@@ -239,6 +240,17 @@ func TestBringBack(t *testing.T) {
 	}
 }
 
+var onWindow = weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "w"}}}))
+
+// usedUp returns a Throttler with a fixed window of 24 hours that has room for no other job.
+func (w *world) usedUp() *Throttler {
+	w.t.Helper()
+	th := w.throttler(Options{HandOver: -1})
+	require.NoError(w.t, th.Set(w.t.Context(), Definition{FixedWindow: "w", Limit: 1, Interval: 24 * time.Hour}))
+	require.NoError(w.t, start(th, w.Job("a", nil), onWindow).running(w.t).end(nil))
+	return th
+}
+
 // halfOver returns an interval of about an hour whose present window is half over.
 func (w *world) halfOver() time.Duration {
 	now := w.Int(`select extract(epoch from now())::bigint`)
@@ -260,9 +272,9 @@ func (w *world) elapse(bucket time.Duration, n int64) {
 	_, err = pgx.ForEachRow(rows, []any{&id, &state}, func() error { states[id] = state; return nil })
 	require.NoError(w.t, err)
 	for id, state := range states {
-		window := mustRead(w.t, state, rules{bucket: bucket.Microseconds(), buckets: 1000, limit: 1}, w.Int(`select extract(epoch from now())::bigint * 1000000`))
-		for i := range window.filled {
-			window.filled[i].at -= n
+		window := mustRead(w.t, state, window.Rules{Bucket: bucket.Microseconds(), Buckets: 1000, Limit: 1}, w.Int(`select extract(epoch from now())::bigint * 1000000`))
+		for i := range window.Filled {
+			window.Filled[i].At -= n
 		}
 		w.Exec(`update "weir".jobs_keys set state = $2 where id = $1`, id, window.String())
 	}
@@ -324,8 +336,8 @@ func TestWindow_ReservedForJobsThatDoNotCome(t *testing.T) {
 			w := w.in(t)
 			th, bucket := w.throttler(Options{HandOver: -1}), w.halfOver()
 			d := weir.Must(Declare(Throttle{Limits: []Limit{c.of.limit}}))
-			require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 2, Interval: bucket}))
-			require.NoError(t, th.Set(t.Context(), Definition{SlidingWindow: "w", Limit: 2, Interval: 2 * bucket, Buckets: 2}))
+			require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 2, Interval: bucket},
+				Definition{SlidingWindow: "w", Limit: 2, Interval: 2 * bucket, Buckets: 2}))
 			require.NoError(t, th.Set(t.Context(), Definition{DynamicWindow: "w", Limit: 2, Interval: bucket}))
 			for range 2 {
 				require.NoError(t, start(th, w.Job("a", nil), d).running(t).end(nil))
@@ -390,7 +402,7 @@ func TestWindow_PlacesThatAreNotHandedOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := w.in(t)
 			th, bucket := w.throttler(Options{HandOver: -1}), w.halfOver()
-			d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "w"}}}))
+			d := onWindow
 			require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 1, Interval: bucket}))
 			require.NoError(t, start(th, w.Job("a", nil), d).running(t).end(nil))
 			th.close() // no maintenance but that of the test
@@ -410,19 +422,16 @@ func TestWindow_PlacesThatAreNotHandedOn(t *testing.T) {
 func TestSetLimiter_WhileJobsAreBeingSnoozed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	th := w.throttler(Options{HandOver: -1})
-	d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "w"}}}))
-	require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 1, Interval: 24 * time.Hour}))
-	require.NoError(t, start(th, w.Job("a", nil), d).running(t).end(nil))
-	before := w.sentAway(th, d)
-	late := start(th, w.Job("a", nil), d)
+	th := w.usedUp()
+	before := w.sentAway(th, onWindow)
+	late := start(th, w.Job("a", nil), onWindow)
 	late.throttled(t)
 	require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 2, Interval: 24 * time.Hour}))
 	w.awaitBroughtBack(before)
 	w.recordSnooze(late)
 	w.awaitBroughtBack(late)
-	require.NoError(t, start(th, w.rerun(before.JobRow), d).running(t).end(nil))
-	w.recordSnooze(start(th, w.rerun(late.JobRow), d)) // throttled by the options of now
+	require.NoError(t, start(th, w.rerun(before.JobRow), onWindow).running(t).end(nil))
+	w.recordSnooze(start(th, w.rerun(late.JobRow), onWindow)) // throttled by the options of now
 	require.NoError(t, th.lookAfterWaiters(t.Context()))
 	assert.EqualValues(t, 1, w.Int(`select count(*) from RIVER where id = $1 and state = 'scheduled'`, late.ID))
 }
@@ -431,12 +440,9 @@ func TestSetLimiter_WhileJobsAreBeingSnoozed(t *testing.T) {
 func TestLookAfterWaiters_VersionNotKnown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	th := w.throttler(Options{HandOver: -1})
-	d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "w"}}}))
-	require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 1, Interval: 24 * time.Hour}))
-	require.NoError(t, start(th, w.Job("a", nil), d).running(t).end(nil))
+	th := w.usedUp()
 	th.close() // no maintenance but that of the test
-	s := start(th, w.Job("a", nil), d)
+	s := start(th, w.Job("a", nil), onWindow)
 	s.throttled(t)
 	w.Exec(`update "weir".jobs_waiters set version = default`)
 	w.recordSnooze(s)
@@ -448,15 +454,12 @@ func TestLookAfterWaiters_VersionNotKnown(t *testing.T) {
 func TestLookAfterWaiters_VersionIsOfAnOlderProgram(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	th := w.throttler(Options{HandOver: -1})
-	d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "w"}}}))
-	require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 1, Interval: 24 * time.Hour}))
-	require.NoError(t, start(th, w.Job("a", nil), d).running(t).end(nil))
+	th := w.usedUp()
 	th.close() // no maintenance but that of the test
-	s := w.sentAway(th, d)
+	s := w.sentAway(th, onWindow)
 	version := w.Int(`select version from "weir".jobs_waiters`)
 	require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 1, Interval: 48 * time.Hour}))
-	again := start(th, w.rerun(s.JobRow), d)
+	again := start(th, w.rerun(s.JobRow), onWindow)
 	w.Exec(`update "weir".jobs_waiters set version = $1`, version)
 	for _, brought := range []int64{1, 0} {
 		w.recordSnooze(again)
@@ -469,10 +472,8 @@ func TestLookAfterWaiters_VersionIsOfAnOlderProgram(t *testing.T) {
 func TestSetLimiter_MinDelay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	th := w.throttler(Options{HandOver: -1})
+	th := w.usedUp()
 	d := weir.Must(Declare(Throttle{MinDelay: time.Minute, Limits: []Limit{{FixedWindow: "w"}}}))
-	require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 1, Interval: 24 * time.Hour}))
-	require.NoError(t, start(th, w.Job("a", nil), d).running(t).end(nil))
 	th.close() // no maintenance but that of the test
 	s := w.sentAway(th, d)
 	require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 2, Interval: 24 * time.Hour}))
@@ -521,11 +522,8 @@ func TestThrottler_PgBouncer(t *testing.T) {
 func TestLookAfterWaiters_LeaderIsBehind(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	th := w.throttler(Options{HandOver: -1})
-	require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 1, Interval: 24 * time.Hour}))
-	d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "w"}}}))
-	require.NoError(t, start(th, w.Job("a", nil), d).running(t).end(nil))
-	due, early := w.sentAway(th, d), w.sentAway(th, d)
+	th := w.usedUp()
+	due, early := w.sentAway(th, onWindow), w.sentAway(th, onWindow)
 	w.Exec(`update "weir".jobs_waiters set wake = now() - interval '1 second' where job = $1`, due.ID)
 	w.Exec(`update RIVER set scheduled_at = now() - interval '1 second' where id = $1`, due.ID)
 	w.awaitBroughtBack(due)
@@ -555,59 +553,4 @@ func TestInspect_WaitersOfWindows(t *testing.T) {
 	assert.Equal(t, 3, must(th.Limiters(t.Context()))[0].Waiters)
 	assert.Equal(t, 3, must(th.Inspect(t.Context(), Ref{Type: DynamicWindow, Name: "d", Key: "k"})).Waiting)
 	assert.Equal(t, 3, must(th.Inspect(t.Context(), Ref{Type: DynamicWindow, Name: "d"})).Waiting)
-}
-
-// What a batch takes does not grow with the square of the jobs that ask.
-func BenchmarkDecide_GrantsWhatWasReserved(b *testing.B) {
-	for range b.N {
-		batch := newBatch(1_000_000)
-		batch.rows[1] = &keyRow{id: 1, rules: rules{bucket: 1_000_000, buckets: 1, limit: 100_000}, window: &window{width: 1_000_000, buckets: 1, now: 1}}
-		var reqs []*request
-		for job := range int64(maxBatch) {
-			reqs = append(reqs, &request{job: job, snoozes: true, needs: []need{{id: 1}}})
-			batch.waiters[waiterID{1, job}] = waiterRow{bucket: 1}
-		}
-		batch.decide(reqs, 1)
-	}
-}
-
-// If the reservation of a job is due and a mutex refuses the job, the job keeps its reservation.
-func TestDecide_KeepsReservation(t *testing.T) {
-	const hour = 3600 * 1000 * ms
-	const onMutex, onWindow = 1, 2
-	stored := map[waiterID]waiterRow{}
-	w := &window{width: hour, buckets: 1, now: 100}
-	decide := func(now int64, held bool, jobs ...int64) (granted []int64) {
-		b := newBatch(now * hour)
-		s := &slots{max: 1, owners: map[string]int64{}}
-		if held {
-			s.owners["another"] = b.now
-		}
-		w.now = now
-		w.prune()
-		b.rows[onMutex] = &keyRow{id: onMutex, ref: Ref{Type: Mutex}, slots: s, keptOwners: map[string]bool{}}
-		b.rows[onWindow] = &keyRow{id: onWindow, rules: rules{bucket: hour, buckets: 1, limit: 1}, window: w}
-		b.waiters = stored
-		var reqs []*request
-		for _, job := range jobs {
-			req := &request{job: job, snoozes: true, needs: []need{{id: onWindow}}}
-			if job == 1 {
-				req.needs = append(req.needs, need{id: onMutex, ref: Ref{Type: Mutex}, owner: "one"})
-			}
-			reqs = append(reqs, req)
-		}
-		b.decide(reqs, 1)
-		for _, req := range reqs {
-			if req.decision.granted {
-				granted = append(granted, req.job)
-			}
-		}
-		return granted
-	}
-	require.Equal(t, []int64{9}, decide(100, false, 9))
-	require.Empty(t, decide(100, false, 1, 2, 3, 4))
-	require.Equal(t, []int64{10}, decide(101, true, 1, 10)) // the place of job 1 is for another
-	require.Equal(t, []int64{1}, decide(102, false, 1))
-	require.Empty(t, decide(102, false, 2))
-	require.Len(t, w.filled, 4) // 102, and the places of 2, 3 and 4
 }

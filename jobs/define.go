@@ -102,7 +102,7 @@ func (t *Throttler) setLimiter(ctx context.Context, tx pgx.Tx, ref Ref, d Defini
 		return false, err
 	}
 	if r := d.rules(ref.Type); !ref.Type.hasSlots() { // executions may count for longer now
-		_, err = tx.Exec(ctx, t.sql.ExtendExpiry, id, r.interval()+r.bucket)
+		_, err = tx.Exec(ctx, t.sql.ExtendExpiry, id, r.window.Interval()+r.window.Bucket)
 	}
 	return true, err
 }
@@ -115,26 +115,7 @@ type InUseError struct {
 }
 
 func (e *InUseError) Error() string {
-	var by []string
-	if len(e.Holders) > 0 {
-		by = append(by, "held by "+list(e.Holders))
-	}
-	if len(e.Waiters) > 0 {
-		by = append(by, "waited for by "+list(e.Waiters))
-	}
-	return fmt.Sprintf("jobs: limiter in use: %v is %s", e.Limiter, strings.Join(by, " and "))
-}
-
-func list(jobs []int64) string {
-	const most = 10
-	var words []string
-	for _, job := range jobs[:min(len(jobs), most)] {
-		words = append(words, fmt.Sprint(job))
-	}
-	if len(jobs) > most {
-		words = append(words, fmt.Sprintf("%d more", len(jobs)-most))
-	}
-	return "jobs " + strings.Join(words, ", ")
+	return fmt.Sprintf("jobs: limiter in use: %v: jobs that hold it: %d, jobs that wait for it: %d", e.Limiter, len(e.Holders), len(e.Waiters))
 }
 
 // Remove removes a limiter with all its keys. If jobs hold slots of it or wait for it, Remove changes nothing and

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/jobs/internal/window"
 )
 
 // A Definition sets a limiter, for [Throttler.Set] and [Config]. Exactly one of the first four fields is its name, and the other fields
@@ -170,25 +171,10 @@ func checkWindow(p *validate.Problems, interval time.Duration, buckets, least in
 
 // rules are the options of a limiter, as decisions need them.
 type rules struct {
-	version int64 // how many times the options have changed
-
+	version  int64 // how many times the options have changed
 	maxCount int64 // mutexes and semaphores
-
-	bucket  int64 // µs
-	buckets int64
-	limit   int64 // of a key
-	dynamic *dynamicRules
+	window   window.Rules
 }
-
-// dynamicRules say how the keys of a dynamic window share its capacity.
-type dynamicRules struct {
-	capacity int64 // 0: none
-	min, max int64
-	keys     int64 // how many may take part
-	atOnce   bool
-}
-
-func (r rules) interval() int64 { return r.bucket * r.buckets }
 
 // readRules reads the options in a row of jobs_limiters.
 func readRules(t Type, text []byte) (rules, error) {
@@ -206,7 +192,7 @@ func readRules(t Type, text []byte) (rules, error) {
 		}
 	case t != FixedWindow && t != SlidingWindow && t != DynamicWindow:
 		err = fmt.Errorf("the type is unknown: a newer program has set it")
-	case r.bucket < 1 || r.limit < 1 || d.Capacity < 0:
+	case r.window.Bucket < 1 || r.window.Limit < 1 || d.Capacity < 0:
 		err = fmt.Errorf("a count or a length is not positive")
 	}
 	if err != nil {
@@ -221,21 +207,21 @@ func (d Definition) rules(t Type) rules {
 		return rules{maxCount: int64(d.MaxCount)}
 	}
 	buckets := int64(max(d.Buckets, 1))
-	r := rules{bucket: d.Interval.Microseconds() / buckets, buckets: buckets, limit: int64(d.Limit)}
+	r := window.Rules{Bucket: d.Interval.Microseconds() / buckets, Buckets: buckets, Limit: int64(d.Limit)}
 	if t == DynamicWindow {
-		r.dynamic = d.dynamicRules()
-		r.limit = r.dynamic.max
+		r.Shares = d.shares()
+		r.Limit = r.Shares.Max
 	}
-	return r
+	return rules{window: r}
 }
 
-func (d Definition) dynamicRules() *dynamicRules {
-	r := &dynamicRules{capacity: int64(d.Capacity), min: int64(d.Limit), max: int64(d.Limit), keys: int64(cmp.Or(d.MaxKeys, defaultMaxKeys)), atOnce: d.AtOnce}
+func (d Definition) shares() *window.Shares {
+	s := &window.Shares{Capacity: int64(d.Capacity), Min: int64(d.Limit), Max: int64(d.Limit), Keys: int64(cmp.Or(d.MaxKeys, defaultMaxKeys)), AtOnce: d.AtOnce}
 	if d.Limit <= 0 {
-		r.min, r.max = int64(max(d.MinLimit, 1)), int64(cmp.Or(d.MaxLimit, d.Capacity))
+		s.Min, s.Max = int64(max(d.MinLimit, 1)), int64(cmp.Or(d.MaxLimit, d.Capacity))
 	}
-	if r.capacity > 0 {
-		r.keys = min(r.keys, r.capacity/r.min)
+	if s.Capacity > 0 {
+		s.Keys = min(s.Keys, s.Capacity/s.Min)
 	}
-	return r
+	return s
 }

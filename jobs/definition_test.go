@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/jobs/internal/window"
 )
 
 // wrong returns the texts of what is wrong with o.
@@ -110,17 +111,17 @@ func TestRules(t *testing.T) {
 		want rules
 	}{
 		{Definition{Semaphore: "x", MaxCount: 3}, rules{maxCount: 3}},
-		{Definition{FixedWindow: "x", Limit: 3, Interval: time.Minute}, rules{bucket: 60 * us, buckets: 1, limit: 3}},
-		{Definition{SlidingWindow: "x", Limit: 3, Interval: time.Minute, Buckets: 20}, rules{bucket: 3 * us, buckets: 20, limit: 3}},
-		{Definition{SlidingWindow: "x", Limit: maxCount, Interval: maxWindow, Buckets: 1}, rules{bucket: 315_360_000 * us, buckets: 1, limit: 1e9}},
-		{Definition{DynamicWindow: "x", Limit: 4, Interval: time.Hour}, rules{bucket: 3600 * us, buckets: 1, limit: 4, dynamic: &dynamicRules{min: 4, max: 4, keys: 1000}}},
-		{Definition{DynamicWindow: "x", Limit: 4, Interval: time.Hour, Buckets: 60, MaxKeys: 7}, rules{bucket: 60 * us, buckets: 60, limit: 4, dynamic: &dynamicRules{min: 4, max: 4, keys: 7}}},
-		{Definition{DynamicWindow: "x", Capacity: 20, Limit: 4, Interval: s}, rules{bucket: us, buckets: 1, limit: 4, dynamic: &dynamicRules{capacity: 20, min: 4, max: 4, keys: 5}}},
-		{Definition{DynamicWindow: "x", Capacity: 20, Limit: 4, MaxKeys: 3, Interval: s}, rules{bucket: us, buckets: 1, limit: 4, dynamic: &dynamicRules{capacity: 20, min: 4, max: 4, keys: 3}}},
-		{Definition{DynamicWindow: "x", Capacity: 20, MinLimit: 2, MaxLimit: 20, Interval: s}, rules{bucket: us, buckets: 1, limit: 20, dynamic: &dynamicRules{capacity: 20, min: 2, max: 20, keys: 10}}},
-		{Definition{DynamicWindow: "x", Capacity: 20, MinLimit: 3, Interval: s}, rules{bucket: us, buckets: 1, limit: 20, dynamic: &dynamicRules{capacity: 20, min: 3, max: 20, keys: 6}}},
-		{Definition{DynamicWindow: "x", Capacity: 20, MaxLimit: 5, AtOnce: true, Interval: s}, rules{bucket: us, buckets: 1, limit: 5, dynamic: &dynamicRules{capacity: 20, min: 1, max: 5, keys: 20, atOnce: true}}},
-		{Definition{DynamicWindow: "x", Capacity: maxCount, Interval: s}, rules{bucket: us, buckets: 1, limit: maxCount, dynamic: &dynamicRules{capacity: maxCount, min: 1, max: maxCount, keys: 1000}}},
+		{Definition{FixedWindow: "x", Limit: 3, Interval: time.Minute}, rules{window: window.Rules{Bucket: 60 * us, Buckets: 1, Limit: 3}}},
+		{Definition{SlidingWindow: "x", Limit: 3, Interval: time.Minute, Buckets: 20}, rules{window: window.Rules{Bucket: 3 * us, Buckets: 20, Limit: 3}}},
+		{Definition{SlidingWindow: "x", Limit: maxCount, Interval: maxWindow, Buckets: 1}, rules{window: window.Rules{Bucket: 315_360_000 * us, Buckets: 1, Limit: 1e9}}},
+		{Definition{DynamicWindow: "x", Limit: 4, Interval: time.Hour}, rules{window: window.Rules{Bucket: 3600 * us, Buckets: 1, Limit: 4, Shares: &window.Shares{Min: 4, Max: 4, Keys: 1000}}}},
+		{Definition{DynamicWindow: "x", Limit: 4, Interval: time.Hour, Buckets: 60, MaxKeys: 7}, rules{window: window.Rules{Bucket: 60 * us, Buckets: 60, Limit: 4, Shares: &window.Shares{Min: 4, Max: 4, Keys: 7}}}},
+		{Definition{DynamicWindow: "x", Capacity: 20, Limit: 4, Interval: s}, rules{window: window.Rules{Bucket: us, Buckets: 1, Limit: 4, Shares: &window.Shares{Capacity: 20, Min: 4, Max: 4, Keys: 5}}}},
+		{Definition{DynamicWindow: "x", Capacity: 20, Limit: 4, MaxKeys: 3, Interval: s}, rules{window: window.Rules{Bucket: us, Buckets: 1, Limit: 4, Shares: &window.Shares{Capacity: 20, Min: 4, Max: 4, Keys: 3}}}},
+		{Definition{DynamicWindow: "x", Capacity: 20, MinLimit: 2, MaxLimit: 20, Interval: s}, rules{window: window.Rules{Bucket: us, Buckets: 1, Limit: 20, Shares: &window.Shares{Capacity: 20, Min: 2, Max: 20, Keys: 10}}}},
+		{Definition{DynamicWindow: "x", Capacity: 20, MinLimit: 3, Interval: s}, rules{window: window.Rules{Bucket: us, Buckets: 1, Limit: 20, Shares: &window.Shares{Capacity: 20, Min: 3, Max: 20, Keys: 6}}}},
+		{Definition{DynamicWindow: "x", Capacity: 20, MaxLimit: 5, AtOnce: true, Interval: s}, rules{window: window.Rules{Bucket: us, Buckets: 1, Limit: 5, Shares: &window.Shares{Capacity: 20, Min: 1, Max: 5, Keys: 20, AtOnce: true}}}},
+		{Definition{DynamicWindow: "x", Capacity: maxCount, Interval: s}, rules{window: window.Rules{Bucket: us, Buckets: 1, Limit: maxCount, Shares: &window.Shares{Capacity: maxCount, Min: 1, Max: maxCount, Keys: 1000}}}},
 	} {
 		require.Empty(t, wrong(c.o))
 		text, err := json.Marshal(c.o.options())
@@ -150,5 +151,19 @@ func TestRules_OfOptionsThatCannotBe(t *testing.T) {
 	} {
 		_, err := readRules(c.typ, []byte(c.text))
 		assert.Error(t, err, "%s %s", c.typ, c.text)
+	}
+}
+
+// What is stored stays as it is, so that a newer program finds no change in what an older one has set.
+func TestDefinition_StoredOptions(t *testing.T) {
+	for d, want := range map[Definition]string{
+		{Semaphore: "a", MaxCount: 3}:                                                       `{"max_count": 3}`,
+		{FixedWindow: "a", Limit: 5, Interval: time.Second}:                                 `{"limit": 5, "interval": 1000000000}`,
+		{SlidingWindow: "a", Limit: 5, Interval: time.Second, Buckets: 1}:                   `{"limit": 5, "interval": 1000000000, "buckets": 1}`,
+		{DynamicWindow: "a", Capacity: 5, MinLimit: 1, Interval: time.Second, AtOnce: true}: `{"capacity": 5, "min_limit": 1, "interval": 1000000000, "at_once": true}`,
+	} {
+		text, err := json.Marshal(d.options())
+		require.NoError(t, err)
+		assert.JSONEq(t, want, string(text))
 	}
 }

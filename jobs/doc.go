@@ -76,7 +76,7 @@
 //   - database.go runs such a transaction. It locks the keys in the order of their IDs, reads holders and waiters into a
 //     batch (batch.go), and writes what was decided.
 //   - decide.go decides, without a database and without a clock: each request gets all its needs or none. The state of
-//     limiters is in slots.go, window.go and dynamic.go.
+//     limiters is in slots.go and in package internal/window.
 //   - maintenance.go renews leases, and looks after waiters that no transaction brings back.
 //   - The folder statements has the SQL, and in conditions.sql the rule when a slot is held (live): it follows from the row
 //     of the job in river_job.

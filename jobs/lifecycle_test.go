@@ -111,36 +111,3 @@ func TestLifeCycle(t *testing.T) {
 	assert.Equal(t, 3, await(insert(failArgs{}), in(rivertype.JobStateCompleted)).Attempt)
 	assert.Equal(t, 3, must(th.Inspect(ctx, Ref{Type: FixedWindow, Name: "api"})).Used)
 }
-
-// The documentation's example of a sliding window: 4 in an hour, in three buckets. Jobs 6 to 9 wait for 13:40, although the
-// hour since jobs 2 to 5 is not over then.
-func TestWindow_ExampleOfTheDocumentation(t *testing.T) {
-	r := rules{bucket: (20 * time.Minute).Microseconds(), buckets: 3, limit: 4}
-	at := func(clock string) int64 {
-		return must(time.Parse("2006-01-02 15:04", "2026-11-22 "+clock)).UnixMicro()
-	}
-	state := ""
-	run := func(clock string) (started bool, next int64) {
-		w := must(readWindow(state, r, at(clock)))
-		if w.admits(r.limit, false) {
-			w.start()
-			state = w.String()
-			return true, 0
-		}
-		free := w.firstFree(w.now, r.limit)
-		w.reserve(free)
-		state = w.String()
-		return false, w.begin(free)
-	}
-	for _, clock := range []string{"11:50", "12:50", "12:50", "12:51", "12:52"} { // jobs 1 to 5
-		started, _ := run(clock)
-		assert.True(t, started, clock)
-	}
-	for range 4 { // jobs 6 to 9
-		started, next := run("12:55")
-		assert.False(t, started)
-		assert.Equal(t, at("13:40"), next)
-	}
-	_, next := run("12:55") // the tenth
-	assert.Equal(t, at("14:40"), next)
-}

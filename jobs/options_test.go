@@ -77,27 +77,6 @@ func TestThrottledError(t *testing.T) {
 	assert.EqualError(t, &ThrottledError{Limiter: Ref{Type: FixedWindow, Name: "api", Key: "k"}}, `jobs: throttled by fixed window "api" key "k"`)
 }
 
-func TestInUseError(t *testing.T) {
-	jobs := func(n int64) (ids []int64) {
-		for id := int64(1); id <= n; id++ {
-			ids = append(ids, id)
-		}
-		return ids
-	}
-	limiter := Ref{Type: Semaphore, Name: "s"}
-	for _, c := range []struct {
-		e    *InUseError
-		want string
-	}{
-		{&InUseError{Limiter: limiter, Holders: jobs(1)}, `jobs: limiter in use: semaphore "s" is held by jobs 1`},
-		{&InUseError{Limiter: limiter, Waiters: jobs(2)}, `jobs: limiter in use: semaphore "s" is waited for by jobs 1, 2`},
-		{&InUseError{Limiter: limiter, Holders: jobs(10), Waiters: jobs(11)},
-			`jobs: limiter in use: semaphore "s" is held by jobs 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and waited for by jobs 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1 more`},
-	} {
-		assert.EqualError(t, c.e, c.want)
-	}
-}
-
 // A job's declarations count together with those of the configuration, the job's first.
 func TestThrottler_NewRequest(t *testing.T) {
 	th := &Throttler{o: Options{MinDelay: time.Second, HandOver: 2 * time.Second}}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/jobs/internal/window"
 	"github.com/weir-go/weir/tools/stopwatch"
 )
 
@@ -160,13 +161,13 @@ func (w *world) counted(width int64) (all []execution) {
 		var began, at int64
 		var state string
 		require.NoError(w.t, rows.Scan(&began, &at, &state))
-		window, err := readWindow(state, rules{bucket: width, buckets: 1000}, at) // long enough to forget nothing
+		counts, err := window.Read(state, window.Rules{Bucket: width, Buckets: 1000}, at) // long enough to forget nothing
 		require.NoError(w.t, err)
-		for _, b := range window.filled {
-			for ; seen[b.at] < b.started; seen[b.at]++ {
-				require.GreaterOrEqual(w.t, b.at, began/width)
-				require.LessOrEqual(w.t, b.at, at/width)
-				all = append(all, execution{b.at, at})
+		for _, b := range counts.Filled {
+			for ; seen[b.At] < b.Started; seen[b.At]++ {
+				require.GreaterOrEqual(w.t, b.At, began/width)
+				require.LessOrEqual(w.t, b.At, at/width)
+				all = append(all, execution{b.At, at})
 			}
 		}
 	}

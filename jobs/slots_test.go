@@ -204,26 +204,24 @@ func TestSlots_ToBringBack(t *testing.T) {
 	assert.Equal(t, []int64{3}, jobs(slotsOf(1, second).with(waiter{job: 3, wake: now + second}).toBringBack(now, 0)), "the slot is free")
 }
 
-func TestSlots_AddAndRemove(t *testing.T) {
-	for seed := range uint64(5) {
-		rnd := rand.New(rand.NewPCG(seed, 11))
-		s, want := slotsOf(1, 1), map[int64]waiter{}
-		for range 200 {
-			w := waiter{job: rnd.Int64N(40) - 5, wake: rnd.Int64()}
-			if rnd.IntN(2) == 0 {
-				s.add(w)
-				want[w.job] = w
-			} else {
-				s.remove(w.job)
-				delete(want, w.job)
-			}
-			require.Len(t, s.waiters, len(want))
-			require.True(t, slices.IsSortedFunc(s.waiters, func(a, b waiter) int { return int(a.job - b.job) }))
-			for _, w := range s.waiters {
-				require.Equal(t, want[w.job], w)
-			}
-		}
+// A holder that takes much longer than others did is expected to take longer the longer it takes.
+func TestSlots_OverdueHolder(t *testing.T) {
+	s := &slots{max: 1, measuredHold: 10 * ms, owners: map[string]int64{"a": 0}}
+	asks, now := 0, int64(0)
+	for ; now < 3600*1000*ms; asks++ {
+		now += max(s.expectedWait(1, now, true), ms)
 	}
+	assert.Less(t, asks, 30)
+}
+
+// A holder of which nothing is known but how long it has held its slot is expected to hold it for as long again.
+func TestSlots_HolderWithoutMeasuredHold(t *testing.T) {
+	asks := 0
+	for now := int64(ms); now < 30*second; asks++ {
+		s := &slots{max: 1, owners: map[string]int64{"a": 0}}
+		now += max(s.expectedWait(1, now, true), ms)
+	}
+	assert.LessOrEqual(t, asks, 14)
 }
 
 // A simulation is a River client with many workers on the clock of a memory: it polls, brings jobs back at the end of their

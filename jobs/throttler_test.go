@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -156,29 +155,6 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// All or nothing: a job that is refused by one limit leaves the others to others.
-func TestSeveralLimits(t *testing.T) {
-	w := newWorld(t)
-	th := w.throttler(Options{HandOver: -1})
-	require.NoError(t, th.Set(t.Context(), Definition{Semaphore: "s", MaxCount: 1}))
-	require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "f", Limit: 10, Interval: 1000 * time.Hour}))
-	both := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "f"}, {Mutex: "m"}, {Semaphore: "s"}}}))
-	m := weir.Must(Declare(Throttle{Limits: []Limit{{Mutex: "m"}}}))
-	s := weir.Must(Declare(Throttle{Limits: []Limit{{Semaphore: "s"}}}))
-	first := start(th, w.Job("a", nil), m).running(t)
-	refused := start(th, w.Job("a", nil), both)
-	refused.throttled(t)
-	require.NoError(t, start(th, w.Job("a", nil), s).running(t).end(nil))
-	assert.Zero(t, must(th.Inspect(t.Context(), Ref{Type: FixedWindow, Name: "f"})).Used)
-	require.NoError(t, first.end(nil))
-	th.flush()
-	again := start(th, w.rerun(refused.JobRow), both).running(t)
-	start(th, w.Job("a", nil), m).throttled(t)
-	start(th, w.Job("a", nil), s).throttled(t)
-	require.NoError(t, again.end(nil))
-	assert.Equal(t, 1, must(th.Inspect(t.Context(), Ref{Type: FixedWindow, Name: "f"})).Used)
-}
-
 // Jobs that need the same limiters in different orders, on two Throttlers, neither deadlock nor hold one without the
 // other.
 func TestSeveralLimitsConcurrentSafe(t *testing.T) {
@@ -278,11 +254,6 @@ func TestErrorsOfJobs(t *testing.T) {
 		{"unknown", Limit{Semaphore: "none"}, nil, ErrUnknownLimiter, `semaphore "none"`},
 		{"removed", Limit{DynamicWindow: "d", Key: "k"}, nil, ErrUnknownLimiter, `dynamic window "d"`},
 		{"missing field", Limit{Mutex: "m", Key: "{x}"}, args{"y": 1}, ErrKey, "field {x}"},
-		{"null", Limit{Mutex: "m", Key: "{x}"}, args{"x": nil}, ErrKey, "is null"},
-		{"object", Limit{Mutex: "m", Key: "{x}"}, args{"x": args{}}, ErrKey, "is an object"},
-		{"inside of a string", Limit{Mutex: "m", Key: "{x.y}"}, args{"x": "s"}, ErrKey, "x is not an object"},
-		{"empty", Limit{Mutex: "m", Key: "{x}"}, args{"x": ""}, ErrKey, "is empty"},
-		{"too long", Limit{Mutex: "m", Key: "{x}"}, args{"x": strings.Repeat("x", 256)}, ErrKey, "must have at most 255 bytes"},
 		{"owner", Limit{Mutex: "m", Owner: "{metadata:batch}"}, nil, ErrKey, "{metadata:batch}"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -338,6 +309,7 @@ func TestRemove(t *testing.T) {
 	require.ErrorAs(t, err, &used)
 	assert.Equal(t, []int64{first.ID}, used.Holders)
 	assert.Equal(t, []int64{second.ID}, used.Waiters)
+	require.EqualError(t, err, `jobs: limiter in use: semaphore "s": jobs that hold it: 1, jobs that wait for it: 1`)
 	require.NoError(t, first.end(nil))
 	th.flush()
 	require.ErrorAs(t, th.Remove(ctx, ref), &used)
@@ -432,6 +404,24 @@ func TestBatches(t *testing.T) {
 
 	// A release-only job whose owner holds nothing, or whose limiter is full, is not throttled.
 	require.NoError(t, start(th, w.Job("end", batchArgs{"none"}), end).running(t).end(nil))
+}
+
+// For how long an owner has held a slot is what counts for those who wait, not how long its last job took.
+func TestHoldOfABatchIsLearned(t *testing.T) {
+	w := newWorld(t)
+	th := w.throttler(Options{HandOver: -1})
+	limit := func(mode Mode) *Declaration {
+		return weir.Must(Declare(Throttle{Limits: []Limit{{Mutex: "m", Owner: "b", Mode: mode}}}))
+	}
+	require.NoError(t, start(th, w.Job("begin", nil), limit(Acquire)).running(t).end(nil))
+	w.Exec(`update "weir".jobs_holders set acquired = acquired - interval '1 hour'`)
+	require.NoError(t, start(th, w.Job("part", nil), limit(AcquireAndRelease)).running(t).end(nil))
+	th.flush()
+	require.NoError(t, start(th, w.Job("end", nil), limit(Release)).running(t).end(nil))
+	th.flush()
+	info, err := th.Inspect(t.Context(), Ref{Type: Mutex, Name: "m"})
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, info.MeanHold, time.Hour)
 }
 
 // The worker of a release-only job in strict mode holds the slot until the job is finalized.
