@@ -45,7 +45,7 @@ func checkDefinitions(p *validate.Problems, field string, definitions []Definiti
 		var inner validate.Problems
 		if ref, ok := d.check(&inner); ok {
 			if _, twice := all[ref]; twice {
-				inner.Add("", nil, "must not set %v a second time", ref)
+				inner.Add("", short(ref.Name), "must not set this %s a second time", ref.Type.words())
 			}
 			all[ref] = d
 		}
