@@ -250,11 +250,11 @@ func TestActions_Override(t *testing.T) {
 			"set.token_limit": {"10"}, "set.tokens_per_period": {"5"}, "set.replenishment_period": {"1s"}, "set.queue_limit": {""}, "set.queue_order": {"oldest_first"},
 		}, "Accept", "text/html")
 		require.Equal(t, http.StatusOK, w.Code, w.Body.String())
-		assert.Contains(t, w.Body.String(), "To keep it, put it into the file")
+		assert.Contains(t, w.Body.String(), "limiters:\n  bucket:\n    token_bucket:\n")
 		until := time.Now().Add(10 * time.Minute)
 
 		bucket := s.json("/limiters.json?q=bucket").Limiters[0]
-		assert.Equal(t, "5 per 1s, burst 10", bucket.Limits)
+		assert.Equal(t, "bursts of 10, then 5 a second", bucket.Limits)
 		assert.Equal(t, "10", bucket.Options["token_limit"])
 		assert.Equal(t, "3", bucket.Configured["token_limit"])
 		require.NotNil(t, bucket.Override)
@@ -271,7 +271,7 @@ func TestActions_Override(t *testing.T) {
 		time.Sleep(11 * time.Minute)
 		bucket = s.json("/limiters.json?q=bucket").Limiters[0]
 		assert.Nil(t, bucket.Override)
-		assert.Equal(t, "1 per 1h, burst 3", bucket.Limits)
+		assert.Equal(t, "bursts of 3, then 1 an hour", bucket.Limits)
 	})
 }
 
@@ -280,7 +280,7 @@ func TestActions_EndOverride(t *testing.T) {
 	status, text := s.act(ActionOverride, "per-client", "set.permit_limit", "7", "for", "1h", "reason", "test")
 	require.Equal(t, http.StatusOK, status, text)
 	assert.Contains(t, text, "\nlimiters:\n  per-client:\n    partitioned:\n      # the key and the other options of the limiter stay as they are\n      each:\n        fixed_window:\n          permit_limit: 7\n")
-	assert.Equal(t, "7 per 1000h", replaceWindow(s.json("/limiters.json?q=per-client").Limiters[0].Limits))
+	assert.Equal(t, "7 an hour", s.json("/limiters.json?q=per-client").Limiters[0].Limits)
 	status, text = s.act(ActionEndOverride, "per-client")
 	require.Equal(t, http.StatusOK, status, text)
 	assert.Nil(t, s.json("/limiters.json?q=per-client").Limiters[0].Override)
@@ -295,8 +295,6 @@ func TestActions_EndOverride(t *testing.T) {
 	assert.Contains(t, strings.Join(texts, "\n"), registry.EventOverrideEnded+": limiter per-client: ended by alice")
 }
 
-func replaceWindow(limits string) string { return strings.Replace(limits, "1h", "1000h", 1) }
-
 // What is offered to be pasted is right.
 func TestActions_OverrideYAML(t *testing.T) {
 	for _, limits := range []limiter.Options{
@@ -306,19 +304,19 @@ func TestActions_OverrideYAML(t *testing.T) {
 		limiter.ConcurrencyOptions{PermitLimit: 5, QueueLimit: 1},
 	} {
 		for _, name := range []string{"orders", "orders of 2030: \"all\"", "null", "true", "on", "No", "x\u2028\x7f☃😀\\"} {
-			text := yamlOf(registry.LimiterInfo{Name: name, Kind: "x", Options: registry.LimiterConfig{Limits: limits.Limits()}}, limits)
+			text := yamlOf(registry.LimiterInfo{Name: name, Options: registry.LimiterConfig{Limits: limits.Limits()}}, limits)
 			f, err := reload.Parse("weir.yaml", []byte(text+"allow_empty: true\n"), nil)
 			require.NoError(t, err, text)
 			assert.Equal(t, []string{name}, f.Limiters())
 		}
 	}
 	limits := limiter.ConcurrencyOptions{PermitLimit: 5}
-	inStrategy := registry.LimiterInfo{Name: "orders/RateLimiter", Kind: "concurrency", Options: registry.LimiterConfig{Limits: limits.Limits()}, Pipelines: []string{"orders"}}
+	inStrategy := registry.LimiterInfo{Name: "orders/RateLimiter", Options: registry.LimiterConfig{Limits: limits.Limits()}, Pipelines: []string{"orders"}}
 	assert.Equal(t, "# in the strategy \"RateLimiter\" of the pipeline \"orders\"\nrate_limiter:\n  concurrency:\n    permit_limit: 5\n",
 		yamlOf(inStrategy, limits), "under limiters it would be another limiter")
-	inStrategy.Kind = "partitioned concurrency by string of context.Context"
+	inStrategy.Partitioned = true
 	assert.Contains(t, yamlOf(inStrategy, limits), "\nrate_limiter:\n  partitioned:\n    # the key and the other options of the limiter stay as they are\n    each:\n      concurrency:\n        permit_limit: 5\n")
-	shared := registry.LimiterInfo{Name: "orders", Kind: "shared concurrency", Options: registry.LimiterConfig{Limits: limits.Limits()}, Pipelines: []string{"orders"}}
+	shared := registry.LimiterInfo{Name: "orders", Shared: true, Options: registry.LimiterConfig{Limits: limits.Limits()}, Pipelines: []string{"orders"}}
 	assert.Equal(t, "limiters:\n  orders:\n    # the store stays as it is\n    concurrency:\n      permit_limit: 5\n", yamlOf(shared, limits))
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 )
 
@@ -95,18 +96,30 @@ func (v *Events) isolateAgain(p *pipeline.Pipeline) {
 // names.
 func circuitsOf(p *pipeline.Pipeline) iter.Seq2[pipeline.Source, *circuitbreaker.Strategy] {
 	return func(yield func(pipeline.Source, *circuitbreaker.Strategy) bool) {
-		var all []pipeline.Source
-		var circuits []*circuitbreaker.Strategy
+		var all []func() bool
 		recovered.Call("dashboard: Name of a strategy", func() {
 			for source, s := range p.Strategies() {
 				if c, ok := s.(*circuitbreaker.Strategy); ok {
-					all, circuits = append(all, source), append(circuits, c)
+					all = append(all, func() bool { return yield(source, c) })
 				}
 			}
 		})
-		for i, c := range circuits {
-			if !yield(all[i], c) {
+		for _, next := range all {
+			if !next() {
 				return
+			}
+		}
+	}
+}
+
+// circuitsIn yields the circuits of all pipelines.
+func circuitsIn(r *registry.Registry) iter.Seq2[pipeline.Source, *circuitbreaker.Strategy] {
+	return func(yield func(pipeline.Source, *circuitbreaker.Strategy) bool) {
+		for _, info := range r.Pipelines() {
+			for source, c := range circuitsOf(info.Pipeline) {
+				if !yield(source, c) {
+					return
+				}
 			}
 		}
 	}

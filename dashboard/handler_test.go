@@ -120,14 +120,11 @@ func TestPages_Formats(t *testing.T) {
 	for accept, want := range map[string]string{
 		"": "text/plain; charset=utf-8",
 		"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8": "text/html; charset=utf-8",
-		"*/*":                                      "text/plain; charset=utf-8",
-		"application/json":                         "application/json",
-		"application/json, text/plain":             "application/json",
-		"text/html;q=0, application/json":          "application/json",
-		"text/html;q=0.5, application/json;q=0.9":  "application/json",
-		"TEXT/HTML":                                "text/html; charset=utf-8",
-		"image/png":                                "text/plain; charset=utf-8",
-		"text/plain; q=1, application/json; q=0.1": "text/plain; charset=utf-8",
+		"*/*":                          "text/plain; charset=utf-8",
+		"application/json":             "application/json",
+		"application/json, text/plain": "application/json",
+		"TEXT/HTML":                    "text/html; charset=utf-8",
+		"image/png":                    "text/plain; charset=utf-8",
 	} {
 		w := s.get("/", "Accept", accept)
 		assert.Equal(t, want, w.Header().Get("Content-Type"), accept)

@@ -1,79 +1,46 @@
 package dashboard
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/weir-go/weir/internal/ask"
-	"github.com/weir-go/weir/internal/durationtext"
 	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/store"
 )
 
 // describeLimiter returns what the registry says about a limiter.
 func describeLimiter(info registry.LimiterInfo) limiterState {
-	state := limiterState{
-		Name: info.Name, Kind: info.Kind, Place: "process", Options: optionFields(info.Options), Pipelines: info.Pipelines, History: []column{},
-		partitioned: strings.Contains(info.Kind, "partitioned"),
-	}
-	if kind, ok := strings.CutPrefix(state.Kind, "shared "); ok {
-		state.Kind, state.Place = kind, "store"
-	}
-	if kind, _, ok := strings.Cut(state.Kind, " by "); ok { // the types of the keys and resources
-		state.Kind = kind
-	}
-	if state.Pipelines == nil {
-		state.Pipelines = []string{}
-	}
 	limits := info.Options.Limits
-	state.Limits = limitsText(limits)
-	state.Overridable = limits.Kind != 0
+	_, words, _ := strings.Cut(limits.String(), ": ")
+	state := limiterState{
+		Name: info.Name, Kind: strings.ReplaceAll(limits.Kind.String(), "_", " "), Place: "process", History: []column{},
+		Limits: strings.TrimSuffix(words, "; no queue"), Options: optionFields(info.Options), Pipelines: info.Pipelines,
+		partitioned: info.Partitioned,
+	}
+	if info.Shared {
+		state.Place = "store"
+	}
+	if info.Partitioned {
+		state.Kind = "partitioned " + state.Kind
+	} else {
+		state.Limit = int64(limits.Permits)
+	}
 	if o := info.Override; o != nil {
 		state.Override = &overrideState{By: o.By, Reason: o.Reason, Since: o.Since.UTC(), Until: o.Until.UTC()}
 		state.Configured = optionFields(info.Configured)
-	}
-	if !state.partitioned {
-		state.Limit = int64(limits.Permits)
 	}
 	return state
 }
 
 // optionFields returns the fields of the options of a limiter.
 func optionFields(o registry.LimiterConfig) fields {
-	return append(append(fieldsOf(limiter.OptionsOf(o.Limits)), fieldsOf(o.Partitions)...), fieldsOf(o.Shared)...)
-}
-
-// limitsText returns limits in a form for people, shorter than that of [rate.Limits.String].
-func limitsText(l rate.Limits) string {
-	text := per(l.Permits, l.Period)
-	switch {
-	case l.Refill > 0:
-		text = per(l.Refill, l.Period) + ", burst " + countText(int64(l.Permits))
-	case l.Every != 0:
-		text = countText(int64(l.Permits)) + " each " + l.Every.String() + " (" + cmp.Or(l.Zone, "UTC") + ")"
-	case l.Segments > 0:
-		text += fmt.Sprintf(" in %d segments", l.Segments)
-	case l.Period == 0:
-		text = countText(int64(l.Permits)) + " at once"
-	}
-	if l.QueueLimit > 0 {
-		text += ", queue " + countText(int64(l.QueueLimit))
-	}
-	return text
-}
-
-// per returns "20 per 1s", or "7.0/s" for a period that does not read well.
-func per(n int, period time.Duration) string {
-	if period <= 0 || period%time.Millisecond == 0 {
-		return countText(int64(n)) + " per " + durationtext.Of(period)
-	}
-	return rateText(float64(n)/period.Seconds()) + "/s"
+	return slices.Concat(fieldsOf(limiter.OptionsOf(o.Limits)), fieldsOf(o.Partitions), fieldsOf(o.Shared))
 }
 
 // stateString returns the state of a strategy in one line. It can call methods of the program.
@@ -93,72 +60,23 @@ func stateString(state any) string {
 	return shorten(fmt.Sprint(state), maxFieldText)
 }
 
-// keysText returns how many keys there are, in words.
-func keysText(n int64) string {
-	if n == 1 {
-		return "1 key"
-	}
-	return fmt.Sprintf("%d keys", n)
-}
-
-// rateText returns a rate with as many digits as make sense.
-func rateText(r float64) string {
-	switch {
-	case r == 0:
-		return "0"
-	case r < 0.095:
-		return "<0.1"
-	case r < 9.95:
-		return fmt.Sprintf("%.1f", r)
-	default:
-		return countText(int64(r + 0.5))
-	}
-}
-
-// countText returns a count with a space between thousands.
-func countText(n int64) string {
-	text := fmt.Sprint(n)
-	sign := ""
-	if n < 0 {
-		sign, text = "-", text[1:]
-	}
-	var b strings.Builder
-	for i, r := range text {
-		if i > 0 && (len(text)-i)%3 == 0 {
-			b.WriteRune('\u202f')
-		}
-		b.WriteRune(r)
-	}
-	return sign + b.String()
-}
-
-// localStatistics returns the statistics of a limiter without a call to a store or to the program.
-func localStatistics(l any) (st limiter.Statistics, ok bool) {
-	if isLocal(l) {
-		return l.(limiter.StatisticsProvider).Statistics(), true
-	}
-	switch l := l.(type) {
-	case interface {
-		StatisticsContext(ctx context.Context) limiter.Statistics
-	}: // with a context that is done it does not call the store, and returns what was last known
+// localStatistics returns the statistics of a limiter without a call to a store or to the program. Those of a limiter in a store
+// are as last known, and of its keys together.
+func localStatistics(info registry.LimiterInfo) (st limiter.Statistics, ok bool) {
+	switch l := info.Limiter.(type) {
+	case *store.Limiter:
 		return l.StatisticsContext(done), true
-	case interface {
-		StatisticsContext(ctx context.Context, key string) (limiter.Statistics, error)
-	}: // the counts are those of all keys
+	case *store.Partitioned:
 		st, err := l.StatisticsContext(done, "")
 		return st, err == nil
-	default:
+	case limiter.StatisticsProvider:
+		return l.Statistics(), true
+	default: // a partitioned limiter does not count what its limiters grant
 		return st, false
 	}
 }
 
-// isLocal reports whether a limiter is one of package limiter that is not partitioned.
-func isLocal(l any) bool {
-	_, own := l.(interface{ Limits() rate.Limits })
-	_, shared := l.(*store.Limiter)
-	return own && !shared
-}
-
+// done is a context with which a limiter does not ask its store.
 var done = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -174,14 +92,12 @@ func (s *sampler) askLimiters(infos []registry.LimiterInfo) []*ask.Question[limi
 		if series == nil {
 			continue
 		}
-		if asker, ok := info.Limiter.(interface {
-			StatisticsContext(ctx context.Context) limiter.Statistics
-		}); ok {
+		if shared, ok := info.Limiter.(*store.Limiter); ok {
 			questions[i] = series.statistics.Ask("dashboard: Statistics of a limiter", func() limiter.Statistics {
 				// If the store does not answer, the limiter returns what it knows before the snapshot gives up.
 				ctx, cancel := context.WithTimeout(context.Background(), answerTimeout*3/4)
 				defer cancel()
-				return asker.StatisticsContext(ctx)
+				return shared.StatisticsContext(ctx)
 			})
 		}
 	}
@@ -204,7 +120,7 @@ func (s *sampler) limiterState(ctx context.Context, now time.Time, info registry
 		state.Note = "there are too many limiters: this one has no figures"
 		return state
 	}
-	st, known := localStatistics(info.Limiter)
+	st, known := localStatistics(info)
 	if q != nil {
 		if answer, ok := q.Wait(ctx); ok {
 			st = answer

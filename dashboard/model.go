@@ -127,7 +127,7 @@ type limiterState struct {
 	Kind      string   `json:"kind"`
 	Level     level    `json:"level"`
 	Place     string   `json:"place"`  // process or store
-	Limits    string   `json:"limits"` // in a form for people, such as "20 per 1s, burst 50"
+	Limits    string   `json:"limits"` // in words, such as "bursts of 50, then 20 a second"
 	Options   fields   `json:"options"`
 	Pipelines []string `json:"pipelines"`
 	// Override has what differs from the configuration, and Configured what the configuration says then.
@@ -150,7 +150,6 @@ type limiterState struct {
 	History []column  `json:"history"`        // the last five minutes, the newest last
 	Note    string    `json:"note,omitempty"` // what is missing here, and why
 
-	Overridable bool `json:"overridable"` // it has limits that an action can change
 	partitioned bool
 }
 
@@ -224,6 +223,13 @@ type storeState struct {
 	FromBlocks int64        `json:"from_blocks"`
 	Outages    int64        `json:"outages"`                    // answers while it was away
 	CallRate   *float64     `json:"calls_per_second,omitempty"` // nil: not known yet
+}
+
+func (s storeState) level() level {
+	if s.Available {
+		return levelNone
+	}
+	return levelCritical
 }
 
 // A shardState is one shard of a store.

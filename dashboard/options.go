@@ -97,6 +97,3 @@ type Action struct {
 	Name   string // one of ActionReload to ActionRelease
 	Target string // what it is done to
 }
-
-// String returns the name and the target: "reload weir.yaml".
-func (a Action) String() string { return a.Name + " " + a.Target }

@@ -142,7 +142,7 @@ func (s *sampler) sample(now time.Time) {
 		if series == nil {
 			continue
 		}
-		if st, ok := localStatistics(info.Limiter); ok {
+		if st, ok := localStatistics(info); ok {
 			series.add(now, &st.SuccessfulLeases, st.FailedLeases)
 		}
 	}

@@ -45,7 +45,7 @@ func TestSnapshot_LimitersPipelinesCircuits(t *testing.T) {
 		}
 		assert.Equal(t, "token bucket", bucket.Kind)
 		assert.Equal(t, "process", bucket.Place)
-		assert.Equal(t, "1 per 1h, burst 3", bucket.Limits)
+		assert.Equal(t, "bursts of 3, then 1 an hour", bucket.Limits)
 		assert.Equal(t, map[string]string{"token_limit": "3", "tokens_per_period": "1", "replenishment_period": "1h"}, bucket.Options)
 		assert.EqualValues(t, 0, *bucket.Available)
 		assert.EqualValues(t, 3, *bucket.Granted)
@@ -88,7 +88,7 @@ func TestSnapshot_LimitersPipelinesCircuits(t *testing.T) {
 		assert.NotContains(t, s.html("/overview"), "<dt>Granted</dt>")
 		text := s.get("/overview.txt").Body.String()
 		assert.Contains(t, text, "\n3.5/s rejected, 0 running, 2 rejecting of 2 limiters")
-		assert.Regexp(t, `per-client +partitioned fixed window +process +2 keys +- +- +2.0 +- +4 +1 per 1h`, text)
+		assert.Regexp(t, `per-client +partitioned fixed window +process +2 keys +- +- +2.0 +- +4 +1 an hour`, text)
 	})
 }
 

@@ -109,7 +109,7 @@ func TestStream_SendsWhatHasChanged(t *testing.T) {
 
 		event, data := c.next()
 		require.Equal(t, "section", event)
-		var first section
+		var first fragment
 		require.NoError(t, json.Unmarshal([]byte(data), &first))
 		assert.Equal(t, "section-limiters", first.ID)
 		assert.Contains(t, string(first.HTML), "bucket")
@@ -274,7 +274,7 @@ func TestStream_ManyTabsConcurrentSafe(t *testing.T) {
 	var tabs sync.WaitGroup
 	for i := range 24 {
 		tabs.Go(func() {
-			page := sectionNames[i%len(sectionNames)]
+			page := allPages[i%8]
 			r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/stream?page="+page, nil)
 			assert.NoError(t, err)
 			resp, err := server.Client().Do(r)

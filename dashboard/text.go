@@ -1,10 +1,49 @@
 package dashboard
 
 import (
+	"cmp"
+	"fmt"
+	"html/template"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/weir-go/weir/internal/durationtext"
+	"github.com/weir-go/weir/pipeline"
 )
+
+// functions are those of the templates.
+var functions = template.FuncMap{
+	"clean":      printable,
+	"cleanLines": printableLines,
+	"name":       func(s string) string { return printable(shorten(s, 120)) },
+	"cell":       cell,
+	"firstWord":  func(s string) string { first, _, _ := strings.Cut(s, " "); return first },
+	"lower":      strings.ToLower,
+	"spaces":     func(s string) string { return strings.ReplaceAll(printable(s), "_", " ") },
+	"iso":        func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+	"clock":      clock,
+	"ago":        ago,
+	"next": func(now, at time.Time) string {
+		if !at.After(now) {
+			return "now"
+		}
+		return "in " + durationtext.Of(at.Sub(now).Round(time.Second))
+	},
+	"at":       func(now, at time.Time) moment { return moment{now, at} },
+	"duration": func(d time.Duration) string { return durationtext.Of(roundUp(d)) },
+	"rate":     rateText,
+	"positive": func(rate *float64) bool { return orZero(rate) > 0 },
+	"count":    count,
+	"keys":     func(n *int) string { return keysText(int64(*n)) },
+	"severity": func(s pipeline.Severity) string { return severityLevel(s).String() },
+	"bar":      bar,
+	"spark":    spark,
+}
+
+// A moment is a time, and the time of the page that shows it.
+type moment struct{ Now, At time.Time }
 
 // replacement stands for bytes that are not UTF-8.
 var replacement = []byte("\uFFFD")
@@ -46,4 +85,178 @@ func printableLines(text string) string {
 		lines[i] = printable(strings.ReplaceAll(line, "\t", "    "))
 	}
 	return strings.Join(lines, "\n")
+}
+
+// cell returns a value as a cell of a table in text: on one line, and "-" if it is empty or not known. A float is a rate.
+func cell(v any) string {
+	var text string
+	switch v := v.(type) {
+	case *int64:
+		if v != nil {
+			text = fmt.Sprint(*v)
+		}
+	case *float64:
+		if v != nil {
+			text = strings.ReplaceAll(rateText(*v), "\u202f", "")
+		}
+	case float64:
+		return cell(&v)
+	case time.Time:
+		if !v.IsZero() {
+			text = v.UTC().Format(time.RFC3339)
+		}
+	default:
+		text = printable(strings.ReplaceAll(fmt.Sprint(v), "\n", "; "))
+	}
+	return cmp.Or(text, "-")
+}
+
+// ago returns for how long something has been so, in the largest units: "<1 min", "5 min", "2 h 10 min", "3 d 4 h".
+func ago(now, since time.Time) string {
+	d := now.Sub(since)
+	switch {
+	case d < time.Minute:
+		return "<1 min"
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 24*time.Hour:
+		return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
+	default:
+		return fmt.Sprintf("%d d %d h", int(d.Hours())/24, int(d.Hours())%24)
+	}
+}
+
+// clock returns the time of the day in UTC, and the date if it is not today.
+func clock(t time.Time) string {
+	if now := time.Now().UTC(); now.Sub(t) > 12*time.Hour || t.Sub(now) > 12*time.Hour {
+		return t.UTC().Format("2006-01-02 15:04:05")
+	}
+	return t.UTC().Format(time.TimeOnly)
+}
+
+// roundUp rounds a wait up, so that a client that waits as long as the page says does not come too early.
+func roundUp(d time.Duration) time.Duration {
+	unit := time.Millisecond
+	if d > 10*time.Second {
+		unit = time.Second
+	}
+	if r := d.Round(unit); r >= d {
+		return r
+	}
+	return d.Round(unit) + unit
+}
+
+// count returns a number of any type, or what a pointer to it leads to.
+func count(n any) string {
+	switch n := n.(type) {
+	case *int64:
+		return countText(*n)
+	case *int:
+		return countText(int64(*n))
+	case int:
+		return countText(int64(n))
+	case int64:
+		return countText(n)
+	default:
+		return fmt.Sprint(n)
+	}
+}
+
+// severityLevel returns the level that is shown for a severity.
+func severityLevel(s pipeline.Severity) level {
+	switch s {
+	case pipeline.SeverityCritical:
+		return levelCritical
+	case pipeline.SeverityError:
+		return levelError
+	case pipeline.SeverityWarning:
+		return levelWarning
+	default:
+		return levelNone
+	}
+}
+
+// bar draws how much of a limit is free.
+func bar(l limiterState) template.HTML {
+	if l.Available == nil || l.Limit <= 0 {
+		return ""
+	}
+	percent := int(min(max(float64(*l.Available)*100/float64(l.Limit), 0), 100))
+	//nolint:gosec // only numbers
+	return template.HTML(fmt.Sprintf(`<svg class="bar" aria-hidden="true" preserveAspectRatio="none" viewBox="0 0 100 5">`+
+		`<rect class="all" width="100" height="5"/><rect class="free" width="%d" height="5"/></svg>`, percent))
+}
+
+// spark draws the history of a limiter: what was granted, if that is known, and above it what was rejected.
+func spark(l limiterState) template.HTML {
+	const height = 24
+	most := int64(1)
+	for _, c := range l.History {
+		most = max(most, orZero(c.Granted)+orZero(c.Rejected))
+	}
+	var granted, rejected strings.Builder
+	for i, c := range l.History {
+		x := 2*i + 1 + 2*(columns-len(l.History))
+		g := int(float64(orZero(c.Granted)) / float64(most) * height)
+		r := int(float64(orZero(c.Rejected)) / float64(most) * height)
+		if orZero(c.Rejected) > 0 {
+			r = max(r, 1)
+		}
+		if g = max(min(g, height-r), 0); orZero(c.Granted) > 0 && g == 0 && r < height {
+			g = 1
+		}
+		if g > 0 {
+			fmt.Fprintf(&granted, "M%d %dv-%d", x, height, g)
+		}
+		if r > 0 {
+			fmt.Fprintf(&rejected, "M%d %dv-%d", x, height-g, r)
+		}
+	}
+	text := fmt.Sprintf("at most %s a second", rateText(float64(most)/columnLength.Seconds()))
+	if granted.Len()+rejected.Len() == 0 {
+		text = "nothing counted in the last five minutes"
+	}
+	//nolint:gosec // only numbers
+	return template.HTML(fmt.Sprintf(`<svg class="spark" role="img" aria-label="%[1]s" preserveAspectRatio="none" viewBox="0 0 %[2]d %[3]d">`+
+		`<title>%[1]s</title><path class="granted" d="%[4]s"/><path class="rejected" d="%[5]s"/></svg>`,
+		template.HTMLEscapeString(text), 2*columns, height, granted.String(), rejected.String()))
+}
+
+// keysText returns how many keys there are, in words.
+func keysText(n int64) string {
+	if n == 1 {
+		return "1 key"
+	}
+	return fmt.Sprintf("%d keys", n)
+}
+
+// rateText returns a rate with as many digits as make sense.
+func rateText(r float64) string {
+	switch {
+	case r == 0:
+		return "0"
+	case r < 0.095:
+		return "<0.1"
+	case r < 9.95:
+		return fmt.Sprintf("%.1f", r)
+	default:
+		return countText(int64(r + 0.5))
+	}
+}
+
+// countText returns a count with a space between thousands.
+func countText(n int64) string {
+	text := fmt.Sprint(n)
+	sign := ""
+	if n < 0 {
+		sign, text = "-", text[1:]
+	}
+	var b strings.Builder
+	for i, r := range text {
+		if i > 0 && (len(text)-i)%3 == 0 {
+			b.WriteRune('\u202f')
+		}
+		b.WriteRune(r)
+	}
+	return sign + b.String()
 }
