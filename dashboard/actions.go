@@ -274,15 +274,13 @@ func (d *Dashboard) confirmCircuit(q *request, c *confirmation) (*confirmation, 
 
 func doIsolate(_ context.Context, d *Dashboard, q *request) (*outcome, error) {
 	return d.doCircuit(q, "isolated", func(source pipeline.Source, c *circuitbreaker.Control) {
-		c.Isolate()
-		d.options.Events.isolate(source, isolation{by: q.who, since: time.Now(), control: c})
+		d.options.Events.isolations.isolate(source, q.who, c)
 	})
 }
 
 func doClose(_ context.Context, d *Dashboard, q *request) (*outcome, error) {
 	return d.doCircuit(q, "closed", func(source pipeline.Source, c *circuitbreaker.Control) {
-		d.options.Events.endIsolation(source)
-		c.Reset()
+		d.options.Events.isolations.end(source, c)
 	})
 }
 

@@ -378,14 +378,14 @@ func TestActions_Release(t *testing.T) {
 	})
 	list := s.html("/jobs?type=semaphore&name=imports")
 	assert.NotContains(t, list, "acme")
-	key := url.QueryEscape(s.dashboard.hash("acme"))
+	key := url.QueryEscape(s.dashboard.options.KeyHash.Hash("acme"))
 	assert.Contains(t, list, "jobs?key="+key)
 	page := s.html("/jobs?type=semaphore&name=imports&key=" + key)
 	assert.Contains(t, page, "nightly")
 	assert.NotContains(t, page, "acme")
 	assert.Contains(t, s.html("/action?do=release&type=semaphore&name=imports&job=7&owner=nightly&key="+key), "another one can run beside it")
 
-	form := url.Values{"do": {ActionRelease}, "type": {"semaphore"}, "name": {"imports"}, "job": {"7"}, "owner": {"nightly"}, "key": {s.dashboard.hash("acme")}}
+	form := url.Values{"do": {ActionRelease}, "type": {"semaphore"}, "name": {"imports"}, "job": {"7"}, "owner": {"nightly"}, "key": {s.dashboard.options.KeyHash.Hash("acme")}}
 	assert.Equal(t, http.StatusOK, s.post(form).Code)
 	assert.Equal(t, []JobHolder{{Job: 8}}, jobs.holders["acme"])
 	assert.Equal(t, Action{ActionRelease, "semaphore/imports/acme"}, asked[len(asked)-1])

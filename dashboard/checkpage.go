@@ -61,7 +61,7 @@ func (d *Dashboard) serveCheck(w http.ResponseWriter, r *http.Request, f format)
 	switch {
 	case c.Form.Asked():
 		c.Results, err = d.check(ctx, &c.Form, v.Get("permits"))
-		c.conclude(err, d.keyText)
+		c.conclude(err, d.options.keyText)
 	case f != formatHTML:
 		err = badRequest("Say what to check: url=/orders, or pipeline=NAME, or limiter=NAME, with key=KEY for a limiter that has one for each.")
 		c.Error = err.Error()

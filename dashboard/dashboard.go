@@ -9,8 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/weir-go/weir/pipeline"
 )
 
 const (
@@ -36,7 +34,7 @@ type Dashboard struct {
 	done      chan struct{} // closed when the sampler has ended
 
 	turn    chan struct{} // has an element while a sample is taken or a snapshot is made
-	sampler sampler       // used by the holder of turn
+	sampler *sampler      // used by the holder of turn
 
 	mu     sync.Mutex
 	latest *snapshot     // nil: the next page needs a new one
@@ -73,7 +71,7 @@ func New(o Options) (*Dashboard, error) {
 		turn:    make(chan struct{}, 1),
 		next:    make(chan struct{}),
 	}
-	d.sampler.init(d)
+	d.sampler = newSampler(&d.options)
 	go d.run()
 	return d, nil
 }
@@ -160,20 +158,4 @@ func (d *Dashboard) snapshot(ctx context.Context, maxAge time.Duration) (*snapsh
 		return s, nil
 	}
 	return d.takeSnapshot(time.Now()), nil
-}
-
-// keyText returns what the pages show of a key.
-func (d *Dashboard) keyText(key string) string {
-	if d.options.ShowKeys || key == "" {
-		return key
-	}
-	return d.hash(key)
-}
-
-// hash returns the hash of a key.
-func (d *Dashboard) hash(key string) string { return d.options.KeyHash.Hash(key) }
-
-// event records what the dashboard has done.
-func (d *Dashboard) event(name, where string, severity pipeline.Severity, text, user string) {
-	d.options.Events.add(name, where, severity, eventRow{text: text, user: user})
 }

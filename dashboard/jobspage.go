@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/weir-go/weir/internal/ask"
 	"github.com/weir-go/weir/internal/recovered"
 )
 
@@ -101,7 +100,7 @@ func readRelease(ctx context.Context, d *Dashboard, q *request) error {
 	}
 	q.job.Key = key
 	q.Target = targetOf(q.job)
-	q.shown = targetOf(JobRef{q.job.Type, q.job.Name, d.keyText(key)})
+	q.shown = targetOf(JobRef{q.job.Type, q.job.Name, d.options.keyText(key)})
 	q.holder.Owner = q.form.Get("owner")
 	if q.holder.Job, err = strconv.ParseInt(q.form.Get("job"), 10, 64); err != nil {
 		return refuse(http.StatusBadRequest, "job must be the number of a job, got %q", shorten(q.form.Get("job"), 30))
@@ -149,7 +148,7 @@ func (d *Dashboard) fillJob(ctx context.Context, j *jobPage, key, after string) 
 		return err
 	}
 	ref.Key = plain
-	j.KeyText = d.keyText(plain)
+	j.KeyText = d.options.keyText(plain)
 	var state JobState
 	if err := recovered.Error(func() (err error) { state, err = d.options.Jobs.Inspect(ctx, ref); return err }); err != nil {
 		return err
@@ -168,11 +167,11 @@ func (d *Dashboard) fillJob(ctx context.Context, j *jobPage, key, after string) 
 	}
 	for _, k := range keys {
 		if k != "" {
-			j.Keys = append(j.Keys, jobKey{d.keyText(k), j.address("jobs", "key", d.keyText(k))})
+			j.Keys = append(j.Keys, jobKey{d.options.keyText(k), j.address("jobs", "key", d.options.keyText(k))})
 		}
 	}
 	if len(keys) >= keysPerPage {
-		j.More = j.address("jobs", "after", d.keyText(keys[len(keys)-1]))
+		j.More = j.address("jobs", "after", d.options.keyText(keys[len(keys)-1]))
 	}
 	return nil
 }
@@ -197,7 +196,7 @@ func (d *Dashboard) jobKey(ctx context.Context, ref JobRef, text string) (string
 			return "", err
 		}
 		for _, k := range keys {
-			if d.hash(k) == text {
+			if d.options.KeyHash.Hash(k) == text {
 				return k, nil
 			}
 		}
@@ -207,49 +206,4 @@ func (d *Dashboard) jobKey(ctx context.Context, ref JobRef, text string) (string
 		after = keys[len(keys)-1]
 	}
 	return "", fmt.Errorf("%w: %s", errNoKey, shorten(text, 60))
-}
-
-// A jobsAnswer is the answer of [Jobs.Limiters].
-type jobsAnswer struct {
-	limiters []JobLimiter
-	err      error
-}
-
-// askJobs asks for the limiters of jobs, or returns nil if there are none.
-func (s *sampler) askJobs() *ask.Question[jobsAnswer] {
-	jobs := s.dashboard.options.Jobs
-	if jobs == nil {
-		return nil
-	}
-	return s.jobs.Ask("dashboard: Limiters of Jobs", func() (a jobsAnswer) {
-		ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
-		defer cancel()
-		a.err = recovered.Error(func() (err error) {
-			a.limiters, err = jobs.Limiters(ctx)
-			return err
-		})
-		return a
-	})
-}
-
-func (s *sampler) jobStates(ctx context.Context, q *ask.Question[jobsAnswer], snap *snapshot) {
-	if q == nil {
-		return
-	}
-	snap.Jobs = []jobState{}
-	answer, ok := q.Wait(ctx)
-	switch {
-	case !ok:
-		snap.JobsError = "the list has not come in time"
-	case answer.err != nil:
-		snap.JobsError = errorText(answer.err)
-	}
-	for _, l := range answer.limiters {
-		j := jobState{JobLimiter: l}
-		j.Key = s.dashboard.keyText(j.Key)
-		if l.Waiters > 0 {
-			j.Level = levelNotice
-		}
-		snap.Jobs = append(snap.Jobs, j)
-	}
 }

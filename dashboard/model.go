@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"strings"
 	"time"
 
 	"github.com/weir-go/weir/pipeline"
@@ -69,8 +70,10 @@ type trouble struct {
 	Name  string    `json:"name"`
 	Text  string    `json:"text"`
 	Since time.Time `json:"since,omitzero"`
-	Page  string    `json:"-"` // where there is more
 }
+
+// Page returns where there is more.
+func (t trouble) Page() string { return strings.TrimSuffix(t.What, "s") + "s" }
 
 // A fileState is a configuration file.
 type fileState struct {
@@ -149,8 +152,6 @@ type limiterState struct {
 	Since   time.Time `json:"rejecting_since,omitzero"`
 	History []column  `json:"history"`        // the last five minutes, the newest last
 	Note    string    `json:"note,omitempty"` // what is missing here, and why
-
-	partitioned bool
 }
 
 // A column is one part of the history of a limiter. A count that is not known is nil: it was not looked at in that time,

@@ -82,6 +82,14 @@ func (o Options) Validate() error {
 	return p.Err("dashboard")
 }
 
+// keyText returns what the pages show of a key.
+func (o *Options) keyText(key string) string {
+	if o.ShowKeys || key == "" {
+		return key
+	}
+	return o.KeyHash.Hash(key)
+}
+
 // The actions: what [Action.Name] can be.
 const (
 	ActionReload      = "reload"       // read a configuration file again; the target is its path

@@ -49,7 +49,6 @@ func confirmOverride(d *Dashboard, q *request) (*confirmation, error) {
 
 // overrideForm returns the form. What was sent comes before the limits in force.
 func overrideForm(info registry.LimiterInfo, sent url.Values) *confirmation {
-	state := describeLimiter(info)
 	c := &confirmation{
 		Text:   fmt.Sprintf("Give the limiter %s other limits for a while.", info.Name),
 		Legend: "Limits until the end of the override",
@@ -59,10 +58,10 @@ func overrideForm(info registry.LimiterInfo, sent url.Values) *confirmation {
 			"It is in this process: other instances keep their limits.",
 		},
 	}
-	if state.Place == "store" {
+	if info.Shared {
 		c.Notes[1] = "It is in a store: its limits change for all instances."
 	}
-	if state.partitioned {
+	if info.Partitioned {
 		c.Notes = append(c.Notes, "It has these limits for each key.")
 	}
 	if o := info.Override; o != nil {
@@ -251,11 +250,11 @@ func yamlOf(info registry.LimiterInfo, limits limiter.Options) string {
 		}
 		fmt.Fprintf(&b, "limiters:\n  %s:\n", name)
 	}
-	switch state := describeLimiter(info); {
-	case state.partitioned:
+	switch {
+	case info.Partitioned:
 		fmt.Fprintf(&b, "%[1]spartitioned:\n%[1]s  # the key and the other options of the limiter stay as they are\n%[1]s  each:\n", indent)
 		indent += "    "
-	case state.Place == "store":
+	case info.Shared:
 		fmt.Fprintf(&b, "%s# the store stays as it is\n", indent)
 	}
 	fmt.Fprintf(&b, "%s%s:\n", indent, limits.Limits().Kind.String())

@@ -2,49 +2,13 @@ package dashboard
 
 import (
 	"cmp"
-	"context"
 	"maps"
 	"slices"
 	"time"
-
-	"github.com/weir-go/weir/registry"
 )
 
-// snapshot reads everything.
-func (s *sampler) snapshot(now time.Time) *snapshot {
-	o := &s.dashboard.options
-	o.Events.flush(now)
-	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
-	defer cancel()
-	infos := make([]registry.LimiterInfo, 0)
-	for _, info := range o.Registry.Limiters() {
-		infos = append(infos, info)
-	}
-	jobs := s.askJobs()
-	statistics := s.askLimiters(infos)
-	keys := s.askKeys(infos)
-	pipelines := s.pipelineInfos()
-
-	snap := &snapshot{
-		Time: now.UTC(), Instance: o.Instance, Started: s.dashboard.started.UTC(), ReadOnly: o.Authorize == nil, HashedKeys: !o.ShowKeys,
-		Files:     s.files(),
-		Limiters:  s.limiterStates(ctx, now, infos, statistics, keys),
-		Keys:      s.keyStates(ctx, infos, keys),
-		Pipelines: s.pipelineStates(ctx, pipelines),
-		Circuits:  s.circuitStates(now),
-		Events:    s.events(),
-		Stores:    s.storeStates(now),
-	}
-	markOverrides(snap)
-	markShadow(snap)
-	s.jobStates(ctx, jobs, snap)
-	s.addTrouble(snap)
-	snap.Summary = summarize(snap)
-	return snap
-}
-
 // markOverrides notes in the pipelines which of their limiters are overridden.
-func markOverrides(snap *snapshot) {
+func (snap *snapshot) markOverrides() {
 	for _, l := range snap.Limiters {
 		for i := range snap.Pipelines {
 			if p := &snap.Pipelines[i]; l.Override != nil && slices.Contains(l.Pipelines, p.Name) {
@@ -57,7 +21,7 @@ func markOverrides(snap *snapshot) {
 // markShadow notes which limiters reject only in shadow mode: their pipelines report no other rejection, and as many of
 // these as the limiter rejects. A policy that is not in the pipelines can enforce the same limiter. The two rates are read
 // one after the other, so they may differ a little.
-func markShadow(snap *snapshot) {
+func (snap *snapshot) markShadow() {
 	rates := func(l *limiterState) (rejected, shadow float64) {
 		for _, p := range snap.Pipelines {
 			if !slices.Contains(l.Pipelines, p.Name) {
@@ -83,12 +47,12 @@ func markShadow(snap *snapshot) {
 }
 
 func (s *sampler) events() []eventState {
-	rows := s.dashboard.options.Events.all()
+	rows := s.options.Events.all()
 	states := make([]eventState, 0, len(rows))
 	for _, r := range rows {
 		e := eventState{
 			Time: r.last.UTC(), Count: r.count, Name: r.name, Severity: r.severity, Source: cmp.Or(r.where, r.source.String()),
-			Operation: r.operation, Text: r.text, User: r.user, Key: s.dashboard.keyText(r.key),
+			Operation: r.operation, Text: r.text, User: r.user, Key: s.options.keyText(r.key),
 		}
 		if r.count > 1 {
 			e.First = r.first.UTC()
@@ -99,7 +63,7 @@ func (s *sampler) events() []eventState {
 }
 
 func (s *sampler) storeStates(now time.Time) []storeState {
-	stores := s.dashboard.options.Stores
+	stores := s.options.Stores
 	states := make([]storeState, 0, len(stores))
 	for _, name := range slices.Sorted(maps.Keys(stores)) {
 		h, c := stores[name].Health(), stores[name].Counters()
@@ -126,7 +90,7 @@ func (s *sampler) storeStates(now time.Time) []storeState {
 
 func (s *sampler) files() []fileState {
 	states := []fileState{}
-	for _, w := range s.dashboard.options.Watchers {
+	for _, w := range s.options.Watchers {
 		st := w.Status()
 		f := fileState{
 			Path: st.Path, Loads: st.Loads, Failures: st.Failures, LastAttempt: utc(st.LastAttempt), LastLoad: utc(st.LastLoad),

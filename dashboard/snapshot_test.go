@@ -62,7 +62,7 @@ func TestSnapshot_LimitersPipelinesCircuits(t *testing.T) {
 
 		require.Len(t, d.Keys, 1)
 		require.Len(t, d.Keys[0].Keys, 2)
-		assert.Equal(t, keyState{Key: s.dashboard.hash("alice"), Rejected: 3}, d.Keys[0].Keys[0])
+		assert.Equal(t, keyState{Key: s.dashboard.options.KeyHash.Hash("alice"), Rejected: 3}, d.Keys[0].Keys[0])
 		assert.NotContains(t, s.get("/overview.json").Body.String(), "alice")
 		assert.NotContains(t, s.html("/keys"), "alice")
 

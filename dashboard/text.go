@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/weir-go/weir/internal/durationtext"
-	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/internal/recovered"
 )
 
 // functions are those of the templates.
@@ -19,7 +19,6 @@ var functions = template.FuncMap{
 	"cleanLines": printableLines,
 	"name":       func(s string) string { return printable(shorten(s, 120)) },
 	"cell":       cell,
-	"firstWord":  func(s string) string { first, _, _ := strings.Cut(s, " "); return first },
 	"lower":      strings.ToLower,
 	"spaces":     func(s string) string { return strings.ReplaceAll(printable(s), "_", " ") },
 	"iso":        func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
@@ -37,7 +36,6 @@ var functions = template.FuncMap{
 	"positive": func(rate *float64) bool { return orZero(rate) > 0 },
 	"count":    count,
 	"keys":     func(n *int) string { return keysText(int64(*n)) },
-	"severity": func(s pipeline.Severity) string { return severityLevel(s).String() },
 	"bar":      bar,
 	"spark":    spark,
 }
@@ -65,6 +63,29 @@ func firstBytes(text string, n int) string {
 		n--
 	}
 	return text[:n]
+}
+
+// errorText returns the text of an error, shortened. An Error method of the program can panic.
+func errorText(err error) string {
+	text := "(its Error method panicked)"
+	recovered.Call("dashboard: Error", func() { text = err.Error() })
+	return shorten(text, maxText)
+}
+
+// prefixed returns text after prefix, or nothing if there is no text.
+func prefixed(prefix, text string) string {
+	if text == "" {
+		return ""
+	}
+	return prefix + text
+}
+
+// prefixedBy returns text before suffix, or nothing if there is no text.
+func prefixedBy(text, suffix string) string {
+	if text == "" {
+		return ""
+	}
+	return text + suffix
 }
 
 // printable returns text without characters that change how other text is shown: control characters, and marks that turn
@@ -159,20 +180,6 @@ func count(n any) string {
 		return countText(n)
 	default:
 		return fmt.Sprint(n)
-	}
-}
-
-// severityLevel returns the level that is shown for a severity.
-func severityLevel(s pipeline.Severity) level {
-	switch s {
-	case pipeline.SeverityCritical:
-		return levelCritical
-	case pipeline.SeverityError:
-		return levelError
-	case pipeline.SeverityWarning:
-		return levelWarning
-	default:
-		return levelNone
 	}
 }
 
