@@ -358,7 +358,7 @@ func TestActions_OverrideWrongInput(t *testing.T) {
 	}
 	status, text := s.act(ActionOverride, "bucket", "set.token_limit", "-5", "for", "1m", "reason", "x")
 	assert.Equal(t, http.StatusUnprocessableEntity, status)
-	assert.Contains(t, text, "token limit must be at least 1, got -5")
+	assert.Contains(t, text, "TokenLimit must be at least 1, got -5")
 	status, text = s.act(ActionOverride, "bucket", "set.token_limt", "5", "token_limit", "5", "for", "1m", "reason", "x")
 	assert.Equal(t, http.StatusUnprocessableEntity, status)
 	assert.Contains(t, text, `there is no field "set.token_limt", there are do, target, for, reason, set.token_limit, set.tokens_per_period`)

@@ -8,12 +8,6 @@ import (
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 )
 
-// A circuitSeries is the past of one circuit.
-type circuitSeries struct {
-	state string
-	since time.Time // zero: before the first look
-}
-
 // addressPrefix begins the names of the pipelines that have the circuits of the addresses of weir gateway. Such a circuit
 // rejects nothing: it only decides which address is asked first.
 const addressPrefix = "gateway/"

@@ -11,17 +11,6 @@ import (
 	"time"
 )
 
-const (
-	// tick is the time between two samples, and between two updates of a page.
-	tick = 2 * time.Second
-	// watched is for how long the dashboard goes on asking for everything after a page was asked for.
-	watched = 10 * time.Second
-	// answerTimeout bounds the wait for the program's limiters, strategies and jobs.
-	answerTimeout = time.Second
-	// checkTimeout bounds what a page waits for, such as a check or one limiter of jobs; see actionTimeout for actions.
-	checkTimeout = 5 * time.Second
-)
-
 // A Dashboard shows the pipelines of a registry. Make one with [New]. It is safe for concurrent use.
 type Dashboard struct {
 	options Options
@@ -58,7 +47,7 @@ func New(o Options) (*Dashboard, error) {
 	if o.KeyHash == nil {
 		o.KeyHash = NewKeyHash()
 	}
-	o.MaxStreams = cmp.Or(o.MaxStreams, DefaultMaxStreams)
+	o.MaxStreams = cmp.Or(o.MaxStreams, 64)
 	if o.Instance == "" {
 		host, _ := os.Hostname()
 		o.Instance = fmt.Sprintf("%s, process %d", cmp.Or(host, "this host"), os.Getpid())

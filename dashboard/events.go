@@ -23,8 +23,6 @@ const (
 	// An event that comes again within joinGap joins the one before, for up to joinLength.
 	joinGap    = 30 * time.Second
 	joinLength = time.Minute
-	// maxText bounds the length of texts that come from errors, in bytes.
-	maxText = 500
 )
 
 // Events keeps the last 200 events of a registry for a [Dashboard]. It is a [pipeline.Listener] for

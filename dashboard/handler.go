@@ -2,21 +2,9 @@ package dashboard
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"path"
 	"strings"
-
-	"github.com/weir-go/weir/store"
-)
-
-// The pages that are not one section.
-const (
-	pageOverview = "overview"
-	pageCheck    = "check"
-	pageAction   = "action"
-	pageStream   = "stream"
 )
 
 // policy is the Content-Security-Policy of all answers: only the dashboard's own style sheet, script and icon.
@@ -133,41 +121,4 @@ func (d *Dashboard) servePage(w http.ResponseWriter, r *http.Request, name strin
 	stream.Set("page", name)
 	p.Stream = link(pageStream, stream)
 	d.answer(w, f, http.StatusOK, "page", p, v)
-}
-
-// A problem is why something was not answered or not done, with the status of the answer.
-type problem struct {
-	status int
-	text   string
-}
-
-func (p *problem) Error() string { return p.text }
-
-func refuse(status int, format string, args ...any) error {
-	return &problem{status, fmt.Sprintf(format, args...)}
-}
-
-// statusOf returns the status of an answer with an error.
-func statusOf(err error) int {
-	if p, ok := errors.AsType[*problem](err); ok {
-		return p.status
-	}
-	if errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
-		return http.StatusServiceUnavailable
-	}
-	return http.StatusConflict
-}
-
-// A failure is an answer with an error.
-type failure struct {
-	Status int    `json:"status"`
-	Text   string `json:"error"`
-}
-
-// fail answers with an error in the format of the page.
-func (d *Dashboard) fail(w http.ResponseWriter, f format, err error) {
-	status := statusOf(err)
-	p := d.page("")
-	p.Title = http.StatusText(status)
-	d.answer(w, f, status, "failure", p, failure{status, printableLines(err.Error())})
 }

@@ -3,9 +3,6 @@ package dashboard
 import (
 	"context"
 	"time"
-
-	"github.com/weir-go/weir/internal/ask"
-	"github.com/weir-go/weir/internal/recovered"
 )
 
 // Jobs is what the dashboard shows of throttled jobs, and what it can release. jobsdashboard.New makes one of the Throttler
@@ -63,49 +60,4 @@ type JobWaiter struct {
 	Job   int64     `json:"job"`
 	Since time.Time `json:"since,omitzero"` // when it was first throttled
 	Wake  time.Time `json:"wake,omitzero"`  // when it comes back
-}
-
-// A jobsAnswer is the answer of [Jobs.Limiters].
-type jobsAnswer struct {
-	limiters []JobLimiter
-	err      error
-}
-
-// askJobs asks for the limiters of jobs, or returns nil if there are none.
-func (s *sampler) askJobs() *ask.Question[jobsAnswer] {
-	jobs := s.options.Jobs
-	if jobs == nil {
-		return nil
-	}
-	return s.jobs.Ask("dashboard: Limiters of Jobs", func() (a jobsAnswer) {
-		ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
-		defer cancel()
-		a.err = recovered.Error(func() (err error) {
-			a.limiters, err = jobs.Limiters(ctx)
-			return err
-		})
-		return a
-	})
-}
-
-func (s *sampler) jobStates(ctx context.Context, q *ask.Question[jobsAnswer], snap *snapshot) {
-	if q == nil {
-		return
-	}
-	snap.Jobs = []jobState{}
-	answer, ok := q.Wait(ctx)
-	switch {
-	case !ok:
-		snap.JobsError = "the list has not come in time"
-	case answer.err != nil:
-		snap.JobsError = errorText(answer.err)
-	}
-	for _, l := range answer.limiters {
-		j := jobState{JobLimiter: l}
-		j.Key = s.options.keyText(j.Key)
-		if l.Waiters > 0 {
-			j.Level = levelNotice
-		}
-		snap.Jobs = append(snap.Jobs, j)
-	}
 }

@@ -71,12 +71,6 @@ const (
 	allKeys = 1 << 20
 )
 
-// A keysAnswer is the answer of a [custom.RejectionCounter].
-type keysAnswer struct {
-	top   []keyState
-	total int64 // the rejections of all keys
-}
-
 // A sampledLimiter is a limiter of the registry and what it is asked. A question is nil if there is no need to wait.
 type sampledLimiter struct {
 	info       registry.LimiterInfo

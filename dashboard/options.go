@@ -12,9 +12,6 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-// DefaultMaxStreams is the value of [Options.MaxStreams] if that is 0.
-const DefaultMaxStreams = 64
-
 // Options are the options of a [Dashboard]. Only Registry is required.
 type Options struct {
 	// Registry has the pipelines and limiters that are shown.

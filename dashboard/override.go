@@ -120,7 +120,6 @@ func doOverride(ctx context.Context, d *Dashboard, q *request) (*outcome, error)
 		if err = d.options.Registry.Override(ctx, o); err != nil && !errors.Is(err, weir.ErrInvalidOptions) {
 			return nil, err
 		}
-		err = byLabel(err, reflect.TypeOf(o.Options))
 	}
 	if err != nil {
 		return nil, &formError{err, overrideForm(info, q.form)}
@@ -161,27 +160,6 @@ func readOverride(o *registry.Override, limits reflect.Value, form url.Values) (
 		problems = append(problems, errors.New("reason must be set"))
 	}
 	return length, errors.Join(problems...)
-}
-
-// byLabel returns err with the labels that the fields of the options have in the form.
-func byLabel(err error, options reflect.Type) error {
-	wrong, ok := errors.AsType[*weir.OptionsError](err)
-	if !ok {
-		return err
-	}
-	label := func(path string) string {
-		f, ok := options.FieldByName(strings.TrimPrefix(path, "Options."))
-		if !ok {
-			return path
-		}
-		name, _, _ := nameOf(f)
-		return labelOf(name)
-	}
-	var problems []error
-	for _, f := range wrong.Fields {
-		problems = append(problems, errors.New(f.Text(label(f.Path), label)))
-	}
-	return errors.Join(problems...)
 }
 
 // setField sets an option to the value that text has. An empty text is the zero value.

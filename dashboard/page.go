@@ -2,10 +2,12 @@ package dashboard
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
-	"embed"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"html/template"
 	"maps"
 	"net/http"
@@ -14,25 +16,10 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
-	texttemplate "text/template"
 	"time"
+
+	"github.com/weir-go/weir/store"
 )
-
-// The formats of a page.
-type format string
-
-const (
-	formatHTML format = "html"
-	formatJSON format = "json"
-	formatText format = "txt"
-)
-
-// contentTypes are the content types of the formats.
-var contentTypes = map[format]string{
-	formatHTML: "text/html; charset=utf-8",
-	formatJSON: "application/json",
-	formatText: "text/plain; charset=utf-8",
-}
 
 // accepted returns the format that the header Accept asks for.
 func accepted(accept string) format {
@@ -45,15 +32,6 @@ func accepted(accept string) format {
 		return formatText
 	}
 }
-
-//go:embed templates assets
-var embedded embed.FS
-
-// The templates of pages have the same names in both formats, and get the same data: those in HTML as the Data of a page.
-var (
-	htmlTemplates = template.Must(template.New("").Funcs(functions).ParseFS(embedded, "templates/*.html"))
-	textTemplates = texttemplate.Must(texttemplate.New("").Funcs(functions).ParseFS(embedded, "templates/*.txt"))
-)
 
 // A page is what the HTML templates of pages get.
 type page struct {
@@ -166,4 +144,49 @@ func serveAsset(w http.ResponseWriter, r *http.Request, name string) {
 	h.Set("Content-Type", assets[name])
 	h.Set("ETag", `"`+assetsHash+`"`)
 	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(contentOf(name)))
+}
+
+// The pages that are not one section.
+const (
+	pageOverview = "overview"
+	pageCheck    = "check"
+	pageAction   = "action"
+	pageStream   = "stream"
+)
+
+// A problem is why something was not answered or not done, with the status of the answer.
+type problem struct {
+	status int
+	text   string
+}
+
+func (p *problem) Error() string { return p.text }
+
+func refuse(status int, format string, args ...any) error {
+	return &problem{status, fmt.Sprintf(format, args...)}
+}
+
+// statusOf returns the status of an answer with an error.
+func statusOf(err error) int {
+	if p, ok := errors.AsType[*problem](err); ok {
+		return p.status
+	}
+	if errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusConflict
+}
+
+// A failure is an answer with an error.
+type failure struct {
+	Status int    `json:"status"`
+	Text   string `json:"error"`
+}
+
+// fail answers with an error in the format of the page.
+func (d *Dashboard) fail(w http.ResponseWriter, f format, err error) {
+	status := statusOf(err)
+	p := d.page("")
+	p.Title = http.StatusText(status)
+	d.answer(w, f, status, "failure", p, failure{status, printableLines(err.Error())})
 }

@@ -17,18 +17,6 @@ import (
 // describeAgain is how old the description of a pipeline gets while a page is open.
 const describeAgain = 10 * time.Second
 
-// A pipelineSeries is what is known of the strategies of one pipeline.
-type pipelineSeries struct {
-	describe    ask.Asker[description]
-	version     int
-	at          time.Time
-	description description
-	note        string // what is wrong with the description
-}
-
-// A description is what the strategies of a pipeline say about themselves.
-type description []strategyState
-
 // A sampledPipeline is a pipeline of the registry and what it is asked. The question is nil if the last answer is new enough.
 type sampledPipeline struct {
 	name     string
@@ -66,7 +54,7 @@ func (p *sampledPipeline) state(ctx context.Context, events []pipelineEvent) pip
 	state := pipelineState{
 		Name: p.name, Pipeline: p.info.Name, Instance: p.info.Instance, Version: p.info.Version, Built: p.info.Built.UTC(),
 		Running: p.info.Pipeline.Running(), Draining: p.info.Draining, LastReload: utc(p.info.LastReload),
-		Strategies: slices.Concat(description{}, series.description), Note: series.note, Events: slices.Concat([]pipelineEvent{}, events),
+		Strategies: append(description{}, series.description...), Note: series.note, Events: append([]pipelineEvent{}, events...),
 	}
 	if state.Note != "" {
 		state.Level = levelNotice

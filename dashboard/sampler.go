@@ -3,33 +3,7 @@ package dashboard
 import (
 	"context"
 	"time"
-
-	"github.com/weir-go/weir/internal/ask"
-	"github.com/weir-go/weir/pipeline"
 )
-
-// maxSampled bounds the limiters that have rates and a history, and the circuits whose changes are noticed.
-const maxSampled = 1000
-
-// A sampler remembers what snapshots alone do not show: counts of the past, and since when something is as it is.
-type sampler struct {
-	options   *Options
-	started   time.Time
-	limiters  map[string]*limiterSeries
-	circuits  map[pipeline.Source]circuitSeries
-	pipelines map[string]*pipelineSeries
-	stores    map[string]*rateMeter
-	troubles  map[string]time.Time // when a trouble was first seen, by what it is
-	jobs      ask.Asker[jobsAnswer]
-}
-
-func newSampler(o *Options) *sampler {
-	s := &sampler{options: o, started: time.Now(), stores: map[string]*rateMeter{}}
-	for name := range o.Stores {
-		s.stores[name] = &rateMeter{}
-	}
-	return s
-}
 
 // sample reads what is needed for rates and times, while no page is open. It calls no store, and of the program only the
 // Name methods of strategies.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/weir-go/weir/internal/ask"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
 )
 
 const (
@@ -106,4 +107,68 @@ func (r *rateMeter) perSecond() *float64 {
 		return nil
 	}
 	return new(float64(r.count[newest]-r.count[oldest]) / d)
+}
+
+const (
+	// tick is the time between two samples, and between two updates of a page.
+	tick = 2 * time.Second
+	// watched is for how long the dashboard goes on asking for everything after a page was asked for.
+	watched = 10 * time.Second
+	// answerTimeout bounds the wait for the program's limiters, strategies and jobs.
+	answerTimeout = time.Second
+	// checkTimeout bounds what a page waits for, such as a check or one limiter of jobs; see actionTimeout for actions.
+	checkTimeout = 5 * time.Second
+)
+
+// maxSampled bounds the limiters that have rates and a history, and the circuits whose changes are noticed.
+const maxSampled = 1000
+
+// A sampler remembers what snapshots alone do not show: counts of the past, and since when something is as it is.
+type sampler struct {
+	options   *Options
+	started   time.Time
+	limiters  map[string]*limiterSeries
+	circuits  map[pipeline.Source]circuitSeries
+	pipelines map[string]*pipelineSeries
+	stores    map[string]*rateMeter
+	troubles  map[string]time.Time // when a trouble was first seen, by what it is
+	jobs      ask.Asker[jobsAnswer]
+}
+
+func newSampler(o *Options) *sampler {
+	s := &sampler{options: o, started: time.Now(), stores: map[string]*rateMeter{}}
+	for name := range o.Stores {
+		s.stores[name] = &rateMeter{}
+	}
+	return s
+}
+
+// A keysAnswer is the answer of a [custom.RejectionCounter].
+type keysAnswer struct {
+	top   []keyState
+	total int64 // the rejections of all keys
+}
+
+// A pipelineSeries is what is known of the strategies of one pipeline.
+type pipelineSeries struct {
+	describe    ask.Asker[description]
+	version     int
+	at          time.Time
+	description description
+	note        string // what is wrong with the description
+}
+
+// A description is what the strategies of a pipeline say about themselves.
+type description []strategyState
+
+// A circuitSeries is the past of one circuit.
+type circuitSeries struct {
+	state string
+	since time.Time // zero: before the first look
+}
+
+// A jobsAnswer is the answer of [Jobs.Limiters].
+type jobsAnswer struct {
+	limiters []JobLimiter
+	err      error
 }

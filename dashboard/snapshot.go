@@ -2,49 +2,14 @@ package dashboard
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/weir-go/weir/internal/ask"
+	"github.com/weir-go/weir/internal/recovered"
 )
-
-// markOverrides notes in the pipelines which of their limiters are overridden.
-func (snap *snapshot) markOverrides() {
-	for _, l := range snap.Limiters {
-		for i := range snap.Pipelines {
-			if p := &snap.Pipelines[i]; l.Override != nil && slices.Contains(l.Pipelines, p.Name) {
-				p.Overridden = append(p.Overridden, l.Name)
-			}
-		}
-	}
-}
-
-// markShadow notes which limiters reject only in shadow mode: their pipelines report no other rejection, and as many of
-// these as the limiter rejects. A policy that is not in the pipelines can enforce the same limiter. The two rates are read
-// one after the other, so they may differ a little.
-func (snap *snapshot) markShadow() {
-	rates := func(l *limiterState) (rejected, shadow float64) {
-		for _, p := range snap.Pipelines {
-			if !slices.Contains(l.Pipelines, p.Name) {
-				continue
-			}
-			for _, e := range p.Events {
-				switch e.Name {
-				case eventRejected:
-					rejected += e.Rate
-				case eventShadowRejected:
-					shadow += e.Rate
-				}
-			}
-		}
-		return rejected, shadow
-	}
-	for i := range snap.Limiters {
-		l := &snap.Limiters[i]
-		if rejected, shadow := rates(l); orZero(l.RejectedRate) > 0 && rejected == 0 && shadow >= 0.9*orZero(l.RejectedRate) {
-			l.Shadow, l.Level = true, levelNotice
-		}
-	}
-}
 
 func (s *sampler) events() []eventState {
 	rows := s.options.Events.all()
@@ -107,10 +72,41 @@ func (s *sampler) files() []fileState {
 	return states
 }
 
-// utc returns t in UTC, and the zero time as it is.
-func utc(t time.Time) time.Time {
-	if t.IsZero() {
-		return time.Time{}
+// askJobs asks for the limiters of jobs, or returns nil if there are none.
+func (s *sampler) askJobs() *ask.Question[jobsAnswer] {
+	jobs := s.options.Jobs
+	if jobs == nil {
+		return nil
 	}
-	return t.UTC()
+	return s.jobs.Ask("dashboard: Limiters of Jobs", func() (a jobsAnswer) {
+		ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
+		defer cancel()
+		a.err = recovered.Error(func() (err error) {
+			a.limiters, err = jobs.Limiters(ctx)
+			return err
+		})
+		return a
+	})
+}
+
+func (s *sampler) jobStates(ctx context.Context, q *ask.Question[jobsAnswer], snap *snapshot) {
+	if q == nil {
+		return
+	}
+	snap.Jobs = []jobState{}
+	answer, ok := q.Wait(ctx)
+	switch {
+	case !ok:
+		snap.JobsError = "the list has not come in time"
+	case answer.err != nil:
+		snap.JobsError = errorText(answer.err)
+	}
+	for _, l := range answer.limiters {
+		j := jobState{JobLimiter: l}
+		j.Key = s.options.keyText(j.Key)
+		if l.Waiters > 0 {
+			j.Level = levelNotice
+		}
+		snap.Jobs = append(snap.Jobs, j)
+	}
 }

@@ -164,3 +164,42 @@ func addRate(a, b *float64) *float64 {
 	}
 	return new(*a + *b)
 }
+
+// markOverrides notes in the pipelines which of their limiters are overridden.
+func (snap *snapshot) markOverrides() {
+	for _, l := range snap.Limiters {
+		for i := range snap.Pipelines {
+			if p := &snap.Pipelines[i]; l.Override != nil && slices.Contains(l.Pipelines, p.Name) {
+				p.Overridden = append(p.Overridden, l.Name)
+			}
+		}
+	}
+}
+
+// markShadow notes which limiters reject only in shadow mode: their pipelines report no other rejection, and as many of
+// these as the limiter rejects. A policy that is not in the pipelines can enforce the same limiter. The two rates are read
+// one after the other, so they may differ a little.
+func (snap *snapshot) markShadow() {
+	rates := func(l *limiterState) (rejected, shadow float64) {
+		for _, p := range snap.Pipelines {
+			if !slices.Contains(l.Pipelines, p.Name) {
+				continue
+			}
+			for _, e := range p.Events {
+				switch e.Name {
+				case eventRejected:
+					rejected += e.Rate
+				case eventShadowRejected:
+					shadow += e.Rate
+				}
+			}
+		}
+		return rejected, shadow
+	}
+	for i := range snap.Limiters {
+		l := &snap.Limiters[i]
+		if rejected, shadow := rates(l); orZero(l.RejectedRate) > 0 && rejected == 0 && shadow >= 0.9*orZero(l.RejectedRate) {
+			l.Shadow, l.Level = true, levelNotice
+		}
+	}
+}
