@@ -7,15 +7,20 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// A snapshot is everything that the pages show at one moment. Its JSON is the API: docs/dashboard.md describes it. A list
-// that is not part of a page is nil and left out.
-type snapshot struct {
+// about says of what and when a snapshot is.
+type about struct {
 	Time     time.Time `json:"time"`
 	Instance string    `json:"instance"` // what it shows: one process
 	Started  time.Time `json:"started"`  // when the dashboard was made
 	ReadOnly bool      `json:"read_only"`
 	// HashedKeys is true if keys are shown as hashes.
 	HashedKeys bool `json:"hashed_keys"`
+}
+
+// A snapshot is everything that the pages show at one moment. Its JSON is the API: docs/dashboard.md describes it. A list
+// that is not part of a page is nil and left out.
+type snapshot struct {
+	about
 
 	Summary   *summary        `json:"summary,omitzero"`
 	Trouble   []trouble       `json:"trouble,omitzero"`
@@ -124,6 +129,20 @@ type pipelineEvent struct {
 	since    time.Time
 }
 
+// limiterFigures are what a limiter has counted. Those that are nil are not known.
+type limiterFigures struct {
+	Limit      int64  `json:"limit,omitempty"`      // the most permits that can be available
+	Available  *int64 `json:"available,omitempty"`  // nil also if there is one for each key
+	LastKnown  bool   `json:"last_known,omitempty"` // Available is of before, because the store has not answered
+	Queued     *int64 `json:"queued,omitempty"`
+	Granted    *int64 `json:"granted,omitempty"` // since the limiter was made, by this process
+	Rejected   *int64 `json:"rejected,omitempty"`
+	Partitions *int   `json:"partitions,omitempty"` // keys that are in memory
+
+	GrantedRate  *float64 `json:"granted_per_second,omitempty"`
+	RejectedRate *float64 `json:"rejected_per_second,omitempty"`
+}
+
 // A limiterState is a limiter of the registry.
 type limiterState struct {
 	Name      string   `json:"name"`
@@ -137,16 +156,7 @@ type limiterState struct {
 	Override   *overrideState `json:"override,omitempty"`
 	Configured fields         `json:"configured,omitempty"`
 
-	Limit      int64  `json:"limit,omitempty"`      // the most permits that can be available
-	Available  *int64 `json:"available,omitempty"`  // nil: not known, or there is one for each key
-	LastKnown  bool   `json:"last_known,omitempty"` // Available is of before, because the store has not answered
-	Queued     *int64 `json:"queued,omitempty"`     //
-	Granted    *int64 `json:"granted,omitempty"`    // since the limiter was made, by this process
-	Rejected   *int64 `json:"rejected,omitempty"`   //
-	Partitions *int   `json:"partitions,omitempty"` // keys that are in memory
-
-	GrantedRate  *float64 `json:"granted_per_second,omitempty"`  // nil: not known
-	RejectedRate *float64 `json:"rejected_per_second,omitempty"` //
+	limiterFigures
 	// Shadow is true if all that is rejected goes on, because what asks the limiter is in shadow mode.
 	Shadow  bool      `json:"shadow,omitempty"`
 	Since   time.Time `json:"rejecting_since,omitzero"`

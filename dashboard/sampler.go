@@ -34,7 +34,7 @@ func (s *sampler) snapshot(now time.Time) *snapshot {
 	pipelines := s.askPipelines(now)
 
 	snap := &snapshot{
-		Time: now.UTC(), Instance: o.Instance, Started: s.started.UTC(), ReadOnly: o.Authorize == nil, HashedKeys: !o.ShowKeys,
+		about:    about{now.UTC(), o.Instance, s.started.UTC(), o.Authorize == nil, !o.ShowKeys},
 		Files:    s.files(),
 		Limiters: []limiterState{}, Keys: []limiterKeys{}, Pipelines: []pipelineState{},
 		Circuits: s.circuitStates(now),

@@ -483,7 +483,7 @@ func TestNewView_DoesNotWriteToTheSnapshot(t *testing.T) {
 
 func TestBar_LargestLimit(t *testing.T) {
 	all := int64(math.MaxInt64)
-	assert.Contains(t, string(bar(limiterState{Available: &all, Limit: all})), `class="free" width="100"`)
+	assert.Contains(t, string(bar(limiterState{limiterFigures: limiterFigures{Available: &all, Limit: all}})), `class="free" width="100"`)
 }
 
 // A snapshot that was begun before an action does not hide what the action has done.
