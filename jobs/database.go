@@ -78,14 +78,14 @@ func (d *database) createKeys(ctx context.Context, missing map[Ref]bool) error {
 	q := &pgx.Batch{}
 	if len(mutexes) > 0 {
 		slices.Sort(mutexes)
-		q.Queue(d.sql.mutexes, slices.Compact(mutexes))
+		q.Queue(d.sql.Mutexes, slices.Compact(mutexes))
 	}
-	q.Queue(d.sql.keys, types, names, keys)
+	q.Queue(d.sql.Keys, types, names, keys)
 	if len(d.ids)+len(refs) > maxIDs {
 		clear(d.ids)
 	}
 	var place, id int64
-	q.Queue(d.sql.ids, types, names, keys).Query(eachRow(func() { d.ids[refs[place-1]] = id }, &place, &id))
+	q.Queue(d.sql.IDs, types, names, keys).Query(eachRow(func() { d.ids[refs[place-1]] = id }, &place, &id))
 	return d.pool.SendBatch(ctx, q).Close()
 }
 
@@ -178,7 +178,7 @@ func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) 
 		answers := map[int64]int{}
 		var id int64
 		var answer int
-		if err := query(ctx, conn, eachRow(func() { answers[id] = answer }, &id, &answer), d.sql.bringBack, ids); err != nil {
+		if err := query(ctx, conn, eachRow(func() { answers[id] = answer }, &id, &answer), d.sql.BringBack, ids); err != nil {
 			return nil, err
 		}
 		var never []int64
@@ -203,7 +203,7 @@ func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) 
 		}
 		again = append(again, never...) // there can be more finished waiters than were read
 		var waiter waiterID
-		if err := query(ctx, conn, eachRow(func() { b.removeFinished(waiter) }, &waiter.key, &waiter.job), d.sql.finishedWaiters, sorted(never)); err != nil {
+		if err := query(ctx, conn, eachRow(func() { b.removeFinished(waiter) }, &waiter.key, &waiter.job), d.sql.FinishedWaiters, sorted(never)); err != nil {
 			return nil, err
 		}
 	}

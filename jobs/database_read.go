@@ -60,26 +60,26 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, reqs []*request
 	// At a higher level, whatever the default of the pool, the role or the database is, the statements after the lock would
 	// not see what the transaction that had the lock before has written.
 	q.Queue("begin isolation level read committed")
-	q.Queue(d.sql.settings)
-	q.Queue(d.sql.lock, r.lock).Query(func(rows pgx.Rows) error { return d.readKeys(b, rows) })
+	q.Queue(d.sql.Settings)
+	q.Queue(d.sql.Lock, r.lock).Query(func(rows pgx.Rows) error { return d.readKeys(b, rows) })
 	if len(r.dynamic) > 0 { // the limiter's row keeps out other batches, and these locks keep cleanUp from removing the keys
-		q.Queue(d.sql.lockWindows, r.windows)
+		q.Queue(d.sql.LockWindows, r.windows)
 	}
 	if len(releases) > 0 {
 		var id holderID
 		var us int64
 		var waited bool
-		q.Queue(d.sql.released, r.endedJobs, r.endedAt).Query(eachRow(func() {
+		q.Queue(d.sql.Released, r.endedJobs, r.endedAt).Query(eachRow(func() {
 			stored.held[id] = max(stored.held[id], us)
 			if _, locked := slices.BinarySearch(r.lock, id.key); waited && !locked {
 				b.unlocked = append(b.unlocked, id.key)
 			}
 		}, &id.key, &id.owner, &us, &waited))
 	}
-	q.Queue(d.sql.clock).QueryRow(func(row pgx.Row) error { return row.Scan(&b.now) })
-	q.Queue(d.sql.fence).QueryRow(func(row pgx.Row) error { return row.Scan(&b.fence) })
+	q.Queue(d.sql.Clock).QueryRow(func(row pgx.Row) error { return row.Scan(&b.now) })
+	q.Queue(d.sql.Fence).QueryRow(func(row pgx.Row) error { return row.Scan(&b.fence) })
 	if len(r.dynamic) > 0 {
-		q.Queue(d.sql.dynamic, r.dynamic, r.windows).Query(appendRows(&stored.dynamic))
+		q.Queue(d.sql.Dynamic, r.dynamic, r.windows).Query(appendRows(&stored.dynamic))
 	}
 	if len(r.slots) > 0 {
 		d.queueSlots(q, &r, len(reqs), &stored)
@@ -88,12 +88,12 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, reqs []*request
 		b.running = map[runID]bool{}
 		var job int64
 		var at time.Time
-		q.Queue(d.sql.running, r.jobs).Query(eachRow(func() { b.running[runID{job, at.UnixMicro()}] = true }, &job, &at))
+		q.Queue(d.sql.Running, r.jobs).Query(eachRow(func() { b.running[runID{job, at.UnixMicro()}] = true }, &job, &at))
 	}
 	if len(reqs) > 0 {
 		var id waiterID
 		var w waiterRow
-		q.Queue(d.sql.waitersOfJobs, r.jobs).Query(eachRow(func() { b.waiters[id] = w },
+		q.Queue(d.sql.WaitersOfJobs, r.jobs).Query(eachRow(func() { b.waiters[id] = w },
 			&id.key, &id.job, &w.since, &w.wake, &w.earliest, &w.bucket, &w.inWorker, &w.version))
 	}
 	if err := conn.SendBatch(ctx, q).Close(); err != nil {
@@ -117,16 +117,16 @@ func (d *database) queueSlots(q *pgx.Batch, r *rowsToRead, reqs int, stored *sto
 	for i, key := range r.slots {
 		enough[i] = 2*d.liveHolders[key] + fewHolders
 	}
-	q.Queue(d.sql.overdue, r.slots, enough, reqs)
-	q.Queue(d.sql.holders, r.slots, enough, reqs).Query(appendRows(&stored.holders))
+	q.Queue(d.sql.Overdue, r.slots, enough, reqs)
+	q.Queue(d.sql.Holders, r.slots, enough, reqs).Query(appendRows(&stored.holders))
 	// This must come after the statement above, which counts the rows. A row that is removed in between, which needs no
 	// lock, would otherwise be counted as one less, although it was not read.
 	if len(r.owners) > 0 {
-		q.Queue(d.sql.ownHolders, r.ownerKeys, r.owners).Query(appendRows(&stored.holders))
+		q.Queue(d.sql.OwnHolders, r.ownerKeys, r.owners).Query(appendRows(&stored.holders))
 	}
 	var key int64
 	var w waiter
-	q.Queue(d.sql.waiters, r.slots).Query(eachRow(func() { stored.waiters[key] = append(stored.waiters[key], w) },
+	q.Queue(d.sql.Waiters, r.slots).Query(eachRow(func() { stored.waiters[key] = append(stored.waiters[key], w) },
 		&key, &w.job, &w.wake, &w.earliest, &w.inWorker))
 }
 

@@ -126,12 +126,12 @@ func TestDynamicWindow_KeyRemovedMeanwhile(t *testing.T) {
 
 	cleanUp, err := w.pool.Begin(t.Context())
 	require.NoError(t, err)
-	ids, err := pgx.CollectRows(must(cleanUp.Query(t.Context(), th.sql.lockExpiredKeys)), pgx.RowTo[int64])
+	ids, err := pgx.CollectRows(must(cleanUp.Query(t.Context(), th.sql.LockExpiredKeys)), pgx.RowTo[int64])
 	require.NoError(t, err)
 	results, job := make(chan *started), w.job("a", nil)
 	go func() { results <- start(th, job, d) }()
 	w.awaitLocked(1)
-	_, err = cleanUp.Exec(t.Context(), th.sql.removeExpiredKeys, ids)
+	_, err = cleanUp.Exec(t.Context(), th.sql.RemoveExpiredKeys, ids)
 	require.NoError(t, err)
 	require.NoError(t, cleanUp.Commit(t.Context()))
 

@@ -16,11 +16,11 @@ func (d *database) save(ctx context.Context, conn *pgxpool.Conn, b *batch) error
 	d.queueKeys(q, b)
 	if len(b.deadRows) > 0 {
 		keys, owners, jobs := holderColumns(b.deadRows)
-		q.Queue(d.sql.removeHolders, keys, owners, jobs)
+		q.Queue(d.sql.RemoveHolders, keys, owners, jobs)
 	}
 	if len(b.takenOver) > 0 {
 		keys, owners, _ := holderColumns(b.takenOver)
-		q.Queue(d.sql.takeOver, keys, owners)
+		q.Queue(d.sql.TakeOver, keys, owners)
 	}
 	if len(b.granted) > 0 {
 		var ids []holderID
@@ -32,11 +32,11 @@ func (d *database) save(ctx context.Context, conn *pgxpool.Conn, b *batch) error
 			untils, fences, since = append(untils, h.until), append(fences, h.fence), append(since, h.since)
 		}
 		keys, owners, jobs := holderColumns(ids)
-		q.Queue(d.sql.saveHolders, keys, owners, jobs, attempted, modes, untils, fences, since)
+		q.Queue(d.sql.SaveHolders, keys, owners, jobs, attempted, modes, untils, fences, since)
 	}
 	if len(b.removedWaiters) > 0 {
 		keys, jobs := waiterColumns(slices.Collect(maps.Keys(b.removedWaiters)))
-		q.Queue(d.sql.removeWaiters, keys, jobs)
+		q.Queue(d.sql.RemoveWaiters, keys, jobs)
 	}
 	if len(b.savedWaiters) > 0 {
 		var ids []waiterID
@@ -47,7 +47,7 @@ func (d *database) save(ctx context.Context, conn *pgxpool.Conn, b *batch) error
 			buckets, inWorker, versions = append(buckets, w.bucket), append(inWorker, w.inWorker), append(versions, w.version)
 		}
 		keys, jobs := waiterColumns(ids)
-		q.Queue(d.sql.saveWaiters, keys, jobs, wakes, earliest, buckets, inWorker, versions)
+		q.Queue(d.sql.SaveWaiters, keys, jobs, wakes, earliest, buckets, inWorker, versions)
 	}
 	q.Queue("commit")
 	return conn.SendBatch(ctx, q).Close()
@@ -72,7 +72,7 @@ func (d *database) queueKeys(q *pgx.Batch, b *batch) {
 		}
 	}
 	if len(ids) > 0 {
-		q.Queue(d.sql.saveKeys, ids, states, holds, waiting, expires)
+		q.Queue(d.sql.SaveKeys, ids, states, holds, waiting, expires)
 	}
 }
 

@@ -80,7 +80,7 @@ func (t *Throttler) applyDefinitions(ctx context.Context, definitions []checkedD
 		var unknown []string
 		var ref Ref
 		add := func() { unknown = append(unknown, ref.String()) }
-		err := query(ctx, tx, eachRow(add, &ref.Type, &ref.Name), t.sql.unknown, types, names)
+		err := query(ctx, tx, eachRow(add, &ref.Type, &ref.Name), t.sql.Unknown, types, names)
 		if err == nil && len(unknown) > 0 {
 			err = fmt.Errorf("%w: %s: set it first",
 				ErrUnknownLimiter, strings.Join(slices.Compact(unknown), ", "))
@@ -93,7 +93,7 @@ func (t *Throttler) applyDefinitions(ctx context.Context, definitions []checkedD
 	if err == nil && changed {
 		// Waiting jobs come back at a time that follows from the old options. They are brought back to ask again now. If
 		// this fails, and for jobs that are being snoozed, a Throttler does so later; see lookAfterWaiters.
-		_, _ = t.pool.Exec(ctx, t.sql.bringBackOutdated)
+		_, _ = t.pool.Exec(ctx, t.sql.BringBackOutdated)
 	}
 	return err
 }
@@ -115,7 +115,7 @@ func (t *Throttler) setLimiter(ctx context.Context, tx pgx.Tx, d checkedDefiniti
 		return false, err
 	}
 	var id int64
-	err = tx.QueryRow(ctx, t.sql.setLimiter, string(d.ref.Type), d.ref.Name, string(text)).Scan(&id)
+	err = tx.QueryRow(ctx, t.sql.SetLimiter, string(d.ref.Type), d.ref.Name, string(text)).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
@@ -124,7 +124,7 @@ func (t *Throttler) setLimiter(ctx context.Context, tx pgx.Tx, d checkedDefiniti
 	}
 	r, err := readRules(d.ref.Type, text)
 	if err == nil && !d.ref.Type.hasSlots() { // executions may count for longer now
-		_, err = tx.Exec(ctx, t.sql.extendExpiry, id, r.interval()+r.bucket)
+		_, err = tx.Exec(ctx, t.sql.ExtendExpiry, id, r.interval()+r.bucket)
 	}
 	return true, err
 }
@@ -174,7 +174,7 @@ func (t *Throttler) Remove(ctx context.Context, limiter Ref) error {
 	used := &InUseError{Limiter: limiter}
 	err := pgx.BeginTxFunc(ctx, t.pool, readCommitted, func(tx pgx.Tx) error {
 		var id int64
-		err := tx.QueryRow(ctx, t.sql.lockLimiter, string(limiter.Type), limiter.Name).Scan(&id)
+		err := tx.QueryRow(ctx, t.sql.LockLimiter, string(limiter.Type), limiter.Name).Scan(&id)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
@@ -182,7 +182,7 @@ func (t *Throttler) Remove(ctx context.Context, limiter Ref) error {
 			return err
 		}
 		// While the keys are locked, no job is granted one, so the statement after this sees every holder.
-		if _, err := tx.Exec(ctx, t.sql.lockKeys, id); err != nil {
+		if _, err := tx.Exec(ctx, t.sql.LockKeys, id); err != nil {
 			return err
 		}
 		var job int64
@@ -194,13 +194,13 @@ func (t *Throttler) Remove(ctx context.Context, limiter Ref) error {
 				used.Waiters = append(used.Waiters, job)
 			}
 		}
-		if err := query(ctx, tx, eachRow(add, &job, &holds), t.sql.usedBy, id); err != nil {
+		if err := query(ctx, tx, eachRow(add, &job, &holds), t.sql.UsedBy, id); err != nil {
 			return err
 		}
 		if len(used.Holders)+len(used.Waiters) > 0 {
 			return used
 		}
-		_, err = tx.Exec(ctx, t.sql.remove, id)
+		_, err = tx.Exec(ctx, t.sql.Remove, id)
 		return err
 	})
 	if err != nil && !errors.Is(err, ErrInUse) {
@@ -223,7 +223,7 @@ func (t *Throttler) ReleaseJob(ctx context.Context, limiter Ref, job int64) (rel
 
 func (t *Throttler) releaseOwner(ctx context.Context, limiter Ref, owner string) (bool, error) {
 	var key int64
-	err := t.pool.QueryRow(ctx, t.sql.releaseOwner, string(limiter.Type), limiter.Name, limiter.Key, owner).Scan(&key)
+	err := t.pool.QueryRow(ctx, t.sql.ReleaseOwner, string(limiter.Type), limiter.Name, limiter.Key, owner).Scan(&key)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}

@@ -77,6 +77,6 @@
 //   - decide.go decides, without a database and without a clock: each request gets all its needs or none. The state of
 //     limiters is in slots.go, window.go and dynamic.go.
 //   - maintenance.go renews leases, and looks after waiters that no transaction brings back.
-//   - sql.go has the statements, and the rule when a slot is held (live): it follows from the row of the job in
-//     river_job.
+//   - The folder statements has the SQL, and in conditions.sql the rule when a slot is held (live): it follows from the row
+//     of the job in river_job.
 package jobs

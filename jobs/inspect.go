@@ -59,7 +59,7 @@ func (t *Throttler) Limiters(ctx context.Context) ([]LimiterInfo, error) {
 	infos := []LimiterInfo{}
 	var i LimiterInfo
 	add := func() { infos = append(infos, i) }
-	err := query(ctx, t.pool, eachRow(add, &i.Type, &i.Name, &i.Options, &i.Keys, &i.Holders, &i.Waiters), t.sql.listLimiters)
+	err := query(ctx, t.pool, eachRow(add, &i.Type, &i.Name, &i.Options, &i.Keys, &i.Holders, &i.Waiters), t.sql.ListLimiters)
 	if err != nil {
 		return nil, fmt.Errorf("jobs: Limiters: %w", err)
 	}
@@ -72,7 +72,7 @@ func (t *Throttler) Keys(ctx context.Context, limiter Ref, after string, n int) 
 	var key string
 	keys := []string{}
 	add := func() { keys = append(keys, key) }
-	if err := query(ctx, t.pool, eachRow(add, &key), t.sql.listKeys, string(limiter.Type), limiter.Name, after, n); err != nil {
+	if err := query(ctx, t.pool, eachRow(add, &key), t.sql.ListKeys, string(limiter.Type), limiter.Name, after, n); err != nil {
 		return nil, fmt.Errorf("jobs: Keys of %v: %w", limiter, err)
 	}
 	return keys, nil
@@ -102,7 +102,7 @@ func (t *Throttler) inspect(ctx context.Context, tx pgx.Tx, info *KeyInfo) error
 	}
 	if info.Type.hasSlots() {
 		info.fillSlots(row.rules)
-		return tx.QueryRow(ctx, t.sql.countOwners, row.id).Scan(&info.Used)
+		return tx.QueryRow(ctx, t.sql.CountOwners, row.id).Scan(&info.Used)
 	}
 	return t.inspectWindow(ctx, tx, info, row)
 }
@@ -111,7 +111,7 @@ func (t *Throttler) inspect(ctx context.Context, tx pgx.Tx, info *KeyInfo) error
 func (t *Throttler) readKey(ctx context.Context, tx pgx.Tx, info *KeyInfo) (row keyRow, err error) {
 	row.ref = info.Ref
 	var options []byte
-	err = tx.QueryRow(ctx, t.sql.oneLimiter, string(info.Type), info.Name).Scan(&row.limiter, &options)
+	err = tx.QueryRow(ctx, t.sql.OneLimiter, string(info.Type), info.Name).Scan(&row.limiter, &options)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows) && info.Type == Mutex: // no job has named it yet
 	case errors.Is(err, pgx.ErrNoRows):
@@ -123,10 +123,10 @@ func (t *Throttler) readKey(ctx context.Context, tx pgx.Tx, info *KeyInfo) (row 
 		return row, err
 	}
 	var now, hold int64
-	if err := tx.QueryRow(ctx, t.sql.clock).Scan(&now); err != nil {
+	if err := tx.QueryRow(ctx, t.sql.Clock).Scan(&now); err != nil {
 		return row, err
 	}
-	err = tx.QueryRow(ctx, t.sql.oneKey, row.limiter, info.Key).Scan(&row.id, &row.state, &hold, &row.waiting)
+	err = tx.QueryRow(ctx, t.sql.OneKey, row.limiter, info.Key).Scan(&row.id, &row.state, &hold, &row.waiting)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return row, err
 	}
@@ -164,11 +164,11 @@ func (t *Throttler) listJobs(ctx context.Context, tx pgx.Tx, key int64, info *Ke
 		}
 		info.Holders = append(info.Holders, h)
 	}
-	err := query(ctx, tx, eachRow(add, &h.Owner, &h.Job, &mode, &h.Since, &until, &h.Fence), t.sql.listHolders, key)
+	err := query(ctx, tx, eachRow(add, &h.Owner, &h.Job, &mode, &h.Since, &until, &h.Fence), t.sql.ListHolders, key)
 	if err != nil {
 		return err
 	}
-	return query(ctx, tx, appendRows(&info.Waiters), t.sql.listWaiters, key)
+	return query(ctx, tx, appendRows(&info.Waiters), t.sql.ListWaiters, key)
 }
 
 func (info *KeyInfo) fillSlots(r rules) {
@@ -199,7 +199,7 @@ func (info *KeyInfo) fillWindow(w *window, limit, next int64) {
 
 func (t *Throttler) inspectDynamic(ctx context.Context, tx pgx.Tx, info *KeyInfo, row keyRow, now int64) error {
 	var stored storedRows
-	if err := query(ctx, tx, appendRows(&stored.dynamic), t.sql.allKeys, row.limiter); err != nil {
+	if err := query(ctx, tx, appendRows(&stored.dynamic), t.sql.AllKeys, row.limiter); err != nil {
 		return err
 	}
 	b := newBatch(now)
@@ -216,7 +216,7 @@ func (t *Throttler) inspectDynamic(ctx context.Context, tx pgx.Tx, info *KeyInfo
 				info.Reserved += int(e.reserved)
 			}
 		}
-		return tx.QueryRow(ctx, t.sql.allWaiters, row.limiter).Scan(&info.Waiting)
+		return tx.QueryRow(ctx, t.sql.AllWaiters, row.limiter).Scan(&info.Waiting)
 	}
 	if d.keys[info.Key] == nil {
 		d.keys[info.Key] = &window{width: d.bucket, buckets: d.buckets, now: d.now}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -85,7 +86,7 @@ func (w *world) exec(sql string, args ...any) {
 
 // sql puts the schemas in place: "weir", RIVER and NOTES.
 func (w *world) sql(text string) string {
-	return strings.ReplaceAll(newStatements(w.schema, w.river).replace(text), "NOTES", notes(w.schema))
+	return strings.NewReplacer(`"weir"`, `"`+w.schema+`"`, "RIVER", `"`+w.river+`".river_job`, "NOTES", notes(w.schema)).Replace(text)
 }
 
 func (w *world) int(sql string, args ...any) (n int64) {
@@ -228,9 +229,19 @@ func (s *started) running(t testing.TB) *started {
 	return s
 }
 
-// The names of schemas may be words that stand for something in the texts of statements.
-func TestStatements_SchemaNamedLikeAPlaceholder(t *testing.T) {
-	sql := newStatements("LIVE_RIVER", "weir")
-	assert.Contains(t, sql.removeDeadHolders, `"LIVE_RIVER".jobs_holders`)
-	assert.Contains(t, sql.removeDeadHolders, `"weir".river_job`)
+// Each statement has its template, and each template is a statement or a part of one.
+func TestStatements(t *testing.T) {
+	all, s := map[string]bool{}, newStatements("a", "b")
+	for field, text := range reflect.ValueOf(s).Elem().Fields() {
+		all[field.Name] = true
+		assert.NotContains(t, text.String(), "<no value>", field.Name)
+	}
+	for _, part := range statementTemplates.Templates() {
+		if c := part.Name()[0]; 'A' <= c && c <= 'Z' {
+			assert.True(t, all[part.Name()], "%s is not used", part.Name())
+		}
+	}
+	assert.Contains(t, s.RemoveDeadHolders, `"a".jobs_holders`)
+	assert.Contains(t, s.RemoveDeadHolders, `"b".river_job`)
+	assert.Contains(t, newStatements("a", "").RemoveDeadHolders, ` river_job`)
 }

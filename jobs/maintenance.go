@@ -68,7 +68,7 @@ func (t *Throttler) renew() (next time.Duration) {
 	var job int64
 	var at time.Time
 	err := query(ctx, t.own, eachRow(func() { found[runID{job, at.UnixMicro()}]++ }, &job, &at),
-		t.sql.renewLeases, jobs, attempted, t.o.Lease.Microseconds())
+		t.sql.RenewLeases, jobs, attempted, t.o.Lease.Microseconds())
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for r, s := range byRun {
@@ -117,14 +117,14 @@ func (t *Throttler) withTimeout(f func(context.Context) error) error {
 //     before them do not come.
 //   - Places in a window are reserved for jobs that do not come.
 func (t *Throttler) lookAfterWaiters(ctx context.Context) error {
-	for _, sql := range []string{t.sql.bringBackOutdated, t.sql.bringBackLate} {
+	for _, sql := range []string{t.sql.BringBackOutdated, t.sql.BringBackLate} {
 		if _, err := t.own.Exec(ctx, sql); err != nil {
 			return err
 		}
 	}
 	var key int64
 	var stalled []int64
-	if err := query(ctx, t.own, eachRow(func() { stalled = append(stalled, key) }, &key), t.sql.stalled); err != nil {
+	if err := query(ctx, t.own, eachRow(func() { stalled = append(stalled, key) }, &key), t.sql.Stalled); err != nil {
 		return err
 	}
 	t.batcher.recheckLater(stalled, 0)
@@ -136,19 +136,19 @@ func (t *Throttler) lookAfterWaiters(ctx context.Context) error {
 func (t *Throttler) handOn(ctx context.Context) error {
 	var key int64
 	var unclaimed, locked []int64
-	err := query(ctx, t.own, eachRow(func() { unclaimed = append(unclaimed, key) }, &key), t.sql.unclaimed, nil)
+	err := query(ctx, t.own, eachRow(func() { unclaimed = append(unclaimed, key) }, &key), t.sql.Unclaimed, nil)
 	if err != nil || len(unclaimed) == 0 {
 		return err
 	}
 	return pgx.BeginTxFunc(ctx, t.own, readCommitted, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, t.sql.settings); err != nil {
+		if _, err := tx.Exec(ctx, t.sql.Settings); err != nil {
 			return err
 		}
-		err := query(ctx, tx, eachRow(func() { locked = append(locked, key) }, &key), t.sql.claim, unclaimed)
+		err := query(ctx, tx, eachRow(func() { locked = append(locked, key) }, &key), t.sql.Claim, unclaimed)
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, t.sql.handOn, locked)
+		_, err = tx.Exec(ctx, t.sql.HandOn, locked)
 		return err
 	})
 }
@@ -156,7 +156,7 @@ func (t *Throttler) handOn(ctx context.Context) error {
 // cleanUp removes rows of jobs that never came back, and keys that no longer have an effect. If a statement fails, the rest
 // is left for the next cleanUp.
 func (t *Throttler) cleanUp(ctx context.Context) error {
-	for _, sql := range []string{t.sql.removeFinishedWaiters, t.sql.removeDeadHolders} {
+	for _, sql := range []string{t.sql.RemoveFinishedWaiters, t.sql.RemoveDeadHolders} {
 		if _, err := t.own.Exec(ctx, sql); err != nil {
 			return err
 		}
@@ -164,13 +164,13 @@ func (t *Throttler) cleanUp(ctx context.Context) error {
 	return pgx.BeginTxFunc(ctx, t.own, readCommitted, func(tx pgx.Tx) error {
 		var key int64
 		var ids []int64
-		err := query(ctx, tx, eachRow(func() { ids = append(ids, key) }, &key), t.sql.lockExpiredKeys)
+		err := query(ctx, tx, eachRow(func() { ids = append(ids, key) }, &key), t.sql.LockExpiredKeys)
 		if err != nil || len(ids) == 0 {
 			return err
 		}
 		// Whether the keys are in use is checked after they are locked, by a statement of its own, which sees what other
 		// transactions wrote before the lock.
-		_, err = tx.Exec(ctx, t.sql.removeExpiredKeys, ids)
+		_, err = tx.Exec(ctx, t.sql.RemoveExpiredKeys, ids)
 		return err
 	})
 }

@@ -3,23 +3,22 @@ package jobs
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/tools/stopwatch"
 )
 
 // These run real River clients in two processes on a real PostgreSQL. What must never happen is always asserted, by the
-// database's clock. How long things take is only logged, because tests of other packages run at the same time:
-// WEIR_MEASURE=1 asserts what docs/jobs.md says, on a machine with nothing else to do.
-var measure = os.Getenv("WEIR_MEASURE") != ""
+// database's clock. How long things take is what docs/jobs.md says, and is asserted by make drill.
 
 // proof lets a test run beside the others, unless it measures.
 func proof(t *testing.T) {
-	if !measure {
+	if !stopwatch.Running {
 		t.Parallel()
 	}
 }
@@ -28,7 +27,7 @@ func proof(t *testing.T) {
 func within(t *testing.T, what string, got, most float64) {
 	t.Helper()
 	t.Logf("%s: %.2f (at most %.2f if nothing else runs)", what, got, most)
-	if measure {
+	if stopwatch.Running {
 		assert.LessOrEqual(t, got, most, what)
 	}
 }
@@ -36,7 +35,7 @@ func within(t *testing.T, what string, got, most float64) {
 func TestProof_ThousandJobsOnOneMutex(t *testing.T) {
 	proof(t)
 	n := 100
-	if measure {
+	if stopwatch.Running {
 		n = 1000
 	}
 	w := newWorld(t)
@@ -62,7 +61,7 @@ func TestProof_ThousandJobsOnOneMutex(t *testing.T) {
 func TestProof_FixedWindow(t *testing.T) {
 	proof(t)
 	windows := 3
-	if measure {
+	if stopwatch.Running {
 		windows = 5
 	}
 	n := windows * 40
@@ -99,7 +98,7 @@ func TestProof_FixedWindow(t *testing.T) {
 func TestProof_SlidingWindowWithClocksThatAreOff(t *testing.T) {
 	proof(t)
 	n := 20
-	if measure {
+	if stopwatch.Running {
 		n = 30
 	}
 	w := newWorld(t)
@@ -213,7 +212,7 @@ func TestProof_SemaphoreAndKill(t *testing.T) {
 func TestProof_DynamicWindow(t *testing.T) {
 	proof(t)
 	interval := time.Second
-	if measure {
+	if stopwatch.Running {
 		interval = 2 * time.Second
 	}
 	w := newWorld(t)
@@ -255,7 +254,7 @@ func TestProof_DynamicWindow(t *testing.T) {
 	t.Log("\n" + text.String())
 	// The work of a job begins a moment after it was counted: on a busy machine in the next window.
 	shares := [][]string{{"a:20"}, {"a:20"}, {"a:10 b:10"}, {"a:10 b:10", "a:7 b:7 c:6"}, {"a:7 b:7 c:6"}}
-	if measure {
+	if stopwatch.Running {
 		for i, want := range shares {
 			assert.Contains(t, want, strings.TrimSuffix(strings.TrimPrefix(fmt.Sprint(windows[int64(i)]), "map["), "]"))
 		}

@@ -92,7 +92,7 @@ const ownConns = 3
 // newer program has migrated, there is an event.
 func (t *Throttler) checkTables(ctx context.Context) error {
 	var weir, river bool
-	if err := t.pool.QueryRow(ctx, t.sql.checkTables).Scan(&weir, &river); err != nil {
+	if err := t.pool.QueryRow(ctx, t.sql.CheckTables).Scan(&weir, &river); err != nil {
 		return fmt.Errorf("jobs: New: %w", err)
 	}
 	switch {
@@ -107,7 +107,7 @@ func (t *Throttler) checkTables(ctx context.Context) error {
 		return err
 	}
 	var version int
-	if err := t.pool.QueryRow(ctx, t.sql.version).Scan(&version); err != nil {
+	if err := t.pool.QueryRow(ctx, t.sql.Version).Scan(&version); err != nil {
 		return fmt.Errorf("jobs: New: %w", err)
 	}
 	switch known := all[len(all)-1].Version; {

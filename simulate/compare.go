@@ -2,8 +2,6 @@ package simulate
 
 import (
 	"cmp"
-	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -131,103 +129,4 @@ func (c *Comparison) compareKeys() {
 			c.Winners = append(c.Winners, k)
 		}
 	}
-}
-
-// WriteTable writes c as text for a terminal, of at most 100 columns: as [Result.WriteTable] does, with both results and
-// their difference.
-func (c *Comparison) WriteTable(w io.Writer) error { return c.report().writeText(w) }
-
-// WriteSVG writes c as a picture: both results beside each other, with the same scales. See [Result.WriteSVG].
-func (c *Comparison) WriteSVG(w io.Writer) error { return c.figure().write(w, "weir", svgWidth) }
-
-func (c *Comparison) report() *report {
-	return &report{title: c.title(), subtitle: c.subtitle(), tables: c.tables()}
-}
-
-func (c *Comparison) title() string {
-	return "Comparison of " + c.name(0) + " and " + c.name(1)
-}
-
-// name returns the name of the result before or after as it is shown.
-func (c *Comparison) name(i int) string {
-	name := [...]string{c.BeforeName, c.AfterName}[i]
-	if strings.TrimSpace(name) == "" {
-		name = [...]string{"before", "after"}[i]
-	}
-	return isolated(shorten(printable(name), 40))
-}
-
-func (c *Comparison) subtitle() []string {
-	before, after := c.Before.setting(), c.After.setting()
-	if before == after {
-		return []string{"Both: " + before, c.summary(), c.verdict()}
-	}
-	return []string{c.name(0) + ": " + before, c.name(1) + ": " + after, c.summary(), c.verdict()}
-}
-
-// summary is the comparison in a sentence: what clients get, and what it costs the service.
-func (c *Comparison) summary() string {
-	before, after := &c.Before.Total, &c.After.Total
-	var text strings.Builder
-	fmt.Fprintf(&text, "From %s to %s: satisfied %s → %s of the requests, calls of the service %s → %s", c.name(0), c.name(1),
-		formatShare(before.Satisfied, before.Requests), formatShare(after.Satisfied, after.Requests), formatCount(before.Calls), formatCount(after.Calls))
-	for _, n := range []struct {
-		name    string
-		was, is int64
-	}{{"rejected", before.Rejected, after.Rejected}, {"failed", before.Failed, after.Failed}} {
-		if n.was > 0 || n.is > 0 {
-			fmt.Fprintf(&text, ", executions %s %s → %s", n.name, formatShare(n.was, before.Offered), formatShare(n.is, after.Offered))
-		}
-	}
-	return text.String()
-}
-
-// setting says what was simulated, in short.
-func (r *Result) setting() string {
-	text := fmt.Sprintf("%s of requests, %s, seed %d", formatMoment(r.For), plural(int64(r.Instances), "instance", "instances"), r.Seed)
-	if r.Pipeline != "" {
-		text = "pipeline " + isolated(shorten(printable(r.Pipeline), 60)) + ", " + text
-	}
-	return text
-}
-
-// verdict says what changes for requests, in a sentence.
-func (c *Comparison) verdict() string {
-	switch {
-	case c.OneByOne:
-		verb := "are"
-		if c.NewlyRefused == 1 {
-			verb = "is"
-		}
-		return fmt.Sprintf("%s (%s) %s newly refused, %s (%s) no longer", plural(c.NewlyRefused, "request", "requests"), formatShare(c.NewlyRefused, c.Before.Total.Requests),
-			verb, formatCount(c.NoLongerRefused), formatShare(c.NoLongerRefused, c.Before.Total.Requests))
-	case !c.Before.open && !c.Before.closed || !c.After.open && !c.After.closed:
-		return "Requests cannot be compared one by one: a result that was read from JSON does not have them."
-	case c.Before.closed || c.After.closed:
-		return "Requests of a closed load cannot be compared one by one: when each is sent depends on the answers before it."
-	}
-	return "Requests cannot be compared one by one: the loads are different."
-}
-
-func (c *Comparison) figure() *figure {
-	f := &figure{title: c.title(), subtitle: c.subtitle(), summary: strings.Join(c.subtitle(), ". "), columns: 2, height: 110}
-	f.footer = assumedText(c.assumed())
-	calls := c.Before.retries() || c.After.retries()
-	before, after := c.Before.panels(svgWidth/2, calls), c.After.panels(svgWidth/2, calls)
-	end := max(c.Before.until(), c.After.until())
-	for i := range before {
-		before[i].end, after[i].end = end, end
-		before[i].title += ": " + c.name(0)
-		after[i].title += ": " + c.name(1)
-		sameScale(&before[i], &after[i])
-		f.panels = append(f.panels, before[i], after[i])
-	}
-	return f
-}
-
-// assumed returns what was assumed in either simulation.
-func (c *Comparison) assumed() []string {
-	all := slices.Concat(c.Before.Assumed, c.After.Assumed)
-	slices.Sort(all)
-	return slices.Compact(all)
 }

@@ -72,17 +72,20 @@ func TestCompare_FromJSON(t *testing.T) {
 func TestCompare_Retries(t *testing.T) {
 	r, storm := overload(600), overload(600)
 	storm.Total.Calls, storm.Total.Retried = 3*storm.Total.Admitted, 2*storm.Total.Admitted
-	assert.Len(t, r.figure().panels[0].series, 4)
-	assert.Len(t, storm.figure().panels[0].series, 5)
-	f := Compare(r, storm).figure()
-	assert.Len(t, f.panels[0].series, 5)
-	assert.Len(t, f.panels[1].series, 5)
+	assert.Len(t, reportOf(r).Charts[0].Series, 4)
+	assert.Len(t, reportOf(storm).Charts[0].Series, 5)
+	p := Compare(r, storm).report()
+	assert.Len(t, p.Charts[0].Series, 5)
+	assert.Len(t, p.Charts[1].Series, 5)
 }
 
 func TestMerged_SaysHow(t *testing.T) {
 	r := overload(600)
-	assert.Empty(t, r.panels(svgWidth, false)[2].note)
-	assert.Equal(t, "the largest of any 5s in each 10s", r.panels(100, false)[2].note)
+	assert.Empty(t, charts(r, false)[2].Note)
+	for i := range 200 {
+		r.Series = append(r.Series, Point{At: r.Ended + time.Duration(i)*r.Interval})
+	}
+	assert.Equal(t, "the largest of any 5s in each 10s", charts(r, false)[2].Note)
 }
 
 func TestCompare_MostKeys(t *testing.T) {

@@ -19,8 +19,8 @@
 //
 // The files that matter, in reading order: scenario.go is what is simulated; run.go has the bubble and its loop; turn.go
 // and gate.go decide which goroutine runs; clientrun.go sends the requests of load.go and arrivals.go, and serving.go
-// answers them; collector.go makes the result of result.go. The rest reads files (scenariofile.go, recordingfile.go) or
-// shows results (tableresult.go, chartresult.go, compare.go, expect.go).
+// answers them; collector.go makes the result of result.go. The rest reads files (scenariofile.go, recordingfile.go) or is
+// about results: compare.go, expect.go, and the reports that internal/render writes (resultreport.go, comparisonreport.go).
 //
 // Outside of this package, internal/deterministic is the one door by which the limiters, strategies and registries of a
 // simulation differ from those of production.

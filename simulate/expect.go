@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weir-go/weir/simulate/internal/render"
 )
 
 // An Expectation is a condition on a [Result] or a [Comparison], such as "rejected < 1%". Make one with
@@ -75,7 +77,7 @@ var operators = []operator{
 func ParseExpectation(text string) (Expectation, error) {
 	e, err := parseExpectation(text)
 	if err != nil {
-		return Expectation{}, fmt.Errorf("simulate: expectation %q: %w", shorten(printable(text), 100), err)
+		return Expectation{}, fmt.Errorf("simulate: expectation %q: %w", render.Shorten(render.Printable(text), 100), err)
 	}
 	return e, nil
 }
@@ -267,7 +269,7 @@ func (e Expectation) blameService(r *Result) string {
 // name returns what e is about, as messages say it.
 func (e Expectation) name() string {
 	if e.part != "" {
-		return e.metric.name + "(" + printable(e.part) + ")"
+		return e.metric.name + "(" + render.Printable(e.part) + ")"
 	}
 	return e.metric.name
 }
@@ -277,7 +279,7 @@ func (e Expectation) name() string {
 func (e Expectation) partOf(r *Result) (int64, error) {
 	parts := e.metric.parts(r)
 	for name, n := range parts {
-		if printable(name) == printable(e.part) { // as tables show it
+		if render.Printable(name) == render.Printable(e.part) { // as tables show it
 			return n, nil
 		}
 	}
@@ -289,9 +291,9 @@ func (e Expectation) partOf(r *Result) (int64, error) {
 		return 0, nil
 	}
 	for i := range known {
-		known[i] = e.metric.name + "(" + printable(known[i]) + ")"
+		known[i] = e.metric.name + "(" + render.Printable(known[i]) + ")"
 	}
-	return 0, fmt.Errorf("there is no %s, only %s", e.name(), shorten(strings.Join(known, ", "), 500))
+	return 0, fmt.Errorf("there is no %s, only %s", e.name(), render.Shorten(strings.Join(known, ", "), 500))
 }
 
 // mostOf returns the window that e is about.
@@ -301,13 +303,13 @@ func (e Expectation) mostOf(r *Result) (*Most, error) {
 		if r.Most[i].Window == e.window || e.window == 0 && len(r.Most) == 1 {
 			return &r.Most[i], nil
 		}
-		windows[i] = e.metric.name + "(" + formatTime(r.Most[i].Window) + ")"
+		windows[i] = e.metric.name + "(" + render.Time(r.Most[i].Window) + ")"
 	}
 	if len(windows) == 0 {
 		return nil, fmt.Errorf("the scenario has no windows")
 	}
 	if e.window != 0 {
-		return nil, fmt.Errorf("the scenario has no window of %s; it has %s", formatTime(e.window), strings.Join(windows, " and "))
+		return nil, fmt.Errorf("the scenario has no window of %s; it has %s", render.Time(e.window), strings.Join(windows, " and "))
 	}
 	return nil, fmt.Errorf("write which window is meant: %s", strings.Join(windows, " or "))
 }
@@ -316,7 +318,7 @@ func (e Expectation) mostOf(r *Result) (*Most, error) {
 func (e Expectation) format(value, whole float64) string {
 	switch e.kind {
 	case kindPercent:
-		return strconv.FormatFloat(roundDigits(value/whole*100, 4), 'f', -1, 64) + "% (" + formatCount(int64(value)) + " of " + formatCount(int64(whole)) + ")"
+		return render.Digits(value/whole*100, 4) + "% (" + render.Count(int64(value)) + " of " + render.Count(int64(whole)) + ")"
 	case kindDuration:
 		d := time.Duration(value)
 		for unit := time.Duration(1e18); unit > 1; unit /= 10 {
@@ -330,5 +332,5 @@ func (e Expectation) format(value, whole float64) string {
 	if e.metric.kind == kindIndex {
 		return strconv.FormatFloat(value, 'f', -1, 64)
 	}
-	return formatCount(int64(value))
+	return render.Count(int64(value))
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/simulate/internal/render"
 )
 
 func expectationResult() *Result {
@@ -192,7 +194,7 @@ func TestExpectation_CheckComparison(t *testing.T) {
 	before, after := overload(600), overload(450)
 	c := Compare(before, after)
 	for text, problem := range map[string]string{
-		"newly_refused = 0":       fmt.Sprintf("newly_refused is %s", formatCount(c.NewlyRefused)),
+		"newly_refused = 0":       fmt.Sprintf("newly_refused is %s", render.Count(c.NewlyRefused)),
 		"newly_refused < 50%":     "",
 		"no_longer_refused >= 0%": "",
 		"rejected < 1%":           "rejected is ",

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/weir-go/weir/simulate/internal/render"
 )
 
 // A kind is what values are.
@@ -134,9 +136,9 @@ func unknownMetric(name string) error {
 		}
 	}
 	if len(near) > 0 {
-		return fmt.Errorf("there is no metric %q: did you mean %s?", shorten(printable(name), 40), strings.Join(near, " or "))
+		return fmt.Errorf("there is no metric %q: did you mean %s?", render.Shorten(render.Printable(name), 40), strings.Join(near, " or "))
 	}
-	return fmt.Errorf("there is no metric %q; there are %s", shorten(printable(name), 40), strings.Join(names, ", "))
+	return fmt.Errorf("there is no metric %q; there are %s", render.Shorten(render.Printable(name), 40), strings.Join(names, ", "))
 }
 
 // normal returns name as metrics are written.

@@ -24,19 +24,15 @@ func written(t *testing.T, write func(io.Writer) error) []byte {
 	return b.Bytes()
 }
 
+// The pictures of docs/simulate.md and of examples/simulate are compared, too.
 func TestGolden(t *testing.T) {
 	result := overload(600)
 	comparison := Compare(result, overload(450))
 	for name, write := range map[string]func(io.Writer) error{
-		"result.txt":      result.WriteTable,
-		"result.svg":      result.WriteSVG,
-		"result.html":     result.WriteHTML,
-		"comparison.txt":  comparison.WriteTable,
-		"comparison.svg":  comparison.WriteSVG,
-		"comparison.html": comparison.WriteHTML,
-		"limiters.svg": func(w io.Writer) error {
-			return WriteResultsSVG(w, "Four limiters under the same burst", limiters()...)
-		},
+		"result.txt":     result.WriteTable,
+		"result.html":    result.WriteHTML,
+		"comparison.txt": comparison.WriteTable,
+		"comparison.svg": comparison.WriteSVG,
 	} {
 		file := filepath.Join("testdata", "view", name)
 		got := written(t, write)

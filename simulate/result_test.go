@@ -47,7 +47,7 @@ func TestResult_MostOfCosts(t *testing.T) {
 func TestResult_MostFromTheBeginning(t *testing.T) {
 	r := runFile(t, "pipelines: {p: {strategies: [{timeout: {timeout: 1s}}]}}", func(*Scenario) {})
 	require.NotZero(t, r.Most[0].At)
-	row := r.mostTable().rows[0]
+	row := mostTable(r).Rows[0]
 	assert.Equal(t, []string{"0", "0"}, []string{row[2], row[4]})
 }
 

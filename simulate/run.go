@@ -8,7 +8,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,7 +49,7 @@ func Run(ctx context.Context, s Scenario) (*Result, error) {
 		}()
 		synctest.Test(new(testing.T), func(*testing.T) { r.main() })
 	}()
-	r.report(done)
+	<-done
 	if r.err != nil {
 		return nil, r.err
 	}
@@ -63,8 +62,7 @@ type run struct {
 	collector
 	scenario Scenario // with the defaults
 	ctx      context.Context
-	err      error        // of main
-	elapsed  atomic.Int64 // how much of the load's duration has passed, a time.Duration
+	err      error // of main
 	assumed  map[string]bool
 
 	start     time.Time
@@ -196,24 +194,6 @@ func pipelineOf(change registry.Change, name string) (string, error) {
 	return name, p.Err("simulate")
 }
 
-// report reports progress until done.
-func (r *run) report(done <-chan struct{}) {
-	if r.scenario.Progress == nil {
-		<-done
-		return
-	}
-	ticker := time.NewTicker(200 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-			r.scenario.Progress(time.Duration(r.elapsed.Load()))
-		case <-done:
-			return
-		}
-	}
-}
-
 // checkEvery is how many events there are between two looks at the context.
 const checkEvery = 1 << 10
 
@@ -247,7 +227,6 @@ func (r *run) loop() error {
 			r.sample() // what there was until now
 			continue
 		}
-		r.elapsed.Store(int64(min(now, r.scenario.Load.For)))
 		if next != nil && next.At == at {
 			if err := r.arrive(next); err != nil {
 				return err

@@ -280,24 +280,6 @@ func TestRun_CutsDelays(t *testing.T) {
 	assert.Less(t, r.Ended, time.Second, "clients that would think until later leave")
 }
 
-func TestScenario_Progress(t *testing.T) {
-	last, calls := time.Duration(-1), 0
-	ctx, cancel := context.WithCancel(t.Context())
-	_, err := Run(ctx, Scenario{
-		Config: config(window30),
-		Load:   constant(1000, 365*24*time.Hour),
-		Progress: func(elapsed time.Duration) {
-			assert.GreaterOrEqual(t, elapsed, last)
-			if last = elapsed; calls == 3 {
-				cancel()
-			}
-			calls++
-		},
-	})
-	assert.ErrorIs(t, err, context.Canceled)
-	assert.Positive(t, last)
-}
-
 // Run needs a bubble, which Go gives to tests only: a program that is none has one, too.
 func TestRun_OrdinaryProgram(t *testing.T) {
 	if testing.Short() {

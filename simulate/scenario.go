@@ -34,9 +34,6 @@ type Scenario struct {
 	// MaxInFlight is how many requests can be in flight at a time, each of which takes about 10 kB; in a closed load, how
 	// many clients there can be. With more, Run returns an error. 0 means 100,000.
 	MaxInFlight int
-	// Progress is called about five times a second of real time, with how much of the load's duration has passed, on the
-	// goroutine that called Run. If nil, progress is not reported.
-	Progress func(elapsed time.Duration)
 }
 
 // A Config defines the pipelines of one instance, in the Define of the change that it returns. [File] makes a Config of a

@@ -93,9 +93,6 @@ type total struct {
 	of    string // the whole, in words
 }
 
-// inner reports whether t is shown as a part of what is above it.
-func (t *total) inner() bool { return t.whole != nil }
-
 var (
 	requests = total{name: "requests", label: "Requests", count: func(r *Result) int64 { return r.Total.Requests }}
 	offered  = total{name: "offered", label: "Executions offered", count: func(r *Result) int64 { return r.Total.Offered }}

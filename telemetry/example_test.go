@@ -142,17 +142,3 @@ func ExampleOptions_severityFunc() {
 	// Output:
 	// level=DEBUG msg="Resilience pipeline executed" event.name=PipelineExecuted event.severity=Debug pipeline.name=orders
 }
-
-func ExampleTelemetry_Status() {
-	t := weir.Must(telemetry.New(nil))
-	defer t.Close()
-
-	t.ConfigReloaded(time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC), nil)
-	t.ConfigReloaded(time.Date(2026, 11, 21, 9, 5, 0, 0, time.UTC), errors.New("limits.yaml:7: no such field"))
-	s := t.Status()
-	fmt.Println("last success:", s.LastSuccess.Format(time.TimeOnly))
-	fmt.Println("last attempt:", s.LastAttempt.Format(time.TimeOnly), s.LastError)
-	// Output:
-	// last success: 09:00:00
-	// last attempt: 09:05:00 limits.yaml:7: no such field
-}

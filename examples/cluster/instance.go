@@ -2,11 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"strconv"
+	"os"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -16,64 +17,67 @@ import (
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/weirpostgres"
 	"github.com/weir-go/weir/store/weirredis"
+	"github.com/weir-go/weir/tools/testserver"
 )
-
-// retryAfter is a header with the time after which to come back, in milliseconds. The standard
-// header has whole seconds only.
-const retryAfter = "Retry-After-Ms"
 
 // serve runs one instance: a web service whose calls go through the shared limiter. It prints
 // the address that it listens on, and ends when its standard input ends.
 func serve(ctx context.Context, url string, in io.Reader, out io.Writer) error {
-	shared, closeStore, err := open(ctx, url)
+	limited, stop, err := newLimiter(ctx, url)
 	if err != nil {
 		return err
 	}
-	defer closeStore()
-	limited, err := shared.FixedWindow("example/cluster", rule, nil)
+	defer stop()
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	server := &http.Server{Handler: handler(limited)}
+	// The service does not depend on whether the limiter is shared.
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		lease, err := limited.TryAcquire(r.Context(), 1)
+		switch {
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		case !lease.Acquired():
+			http.Error(w, "too many calls", http.StatusTooManyRequests)
+		default:
+			defer lease.Release()
+			fmt.Fprintln(w, "done")
+		}
+	})}
 	go func() {
 		_, _ = io.Copy(io.Discard, in) // ends when the parent closes it or has ended
 		_ = server.Close()
 	}()
-	_, _ = fmt.Fprintln(out, listener.Addr())
-	if err := server.Serve(listener); err != http.ErrServerClosed {
+	fmt.Fprintln(out, listener.Addr())
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
 }
 
-// handler is the service. It does not depend on whether the limiter is shared.
-func handler(limited limiter.Limiter) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		lease, err := limited.TryAcquire(r.Context(), 1)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		defer lease.Release()
-		if !lease.Acquired() {
-			wait, _ := lease.RetryAfter()
-			w.Header().Set(retryAfter, strconv.FormatInt(wait.Milliseconds()+1, 10))
-			http.Error(w, "too many calls "+lease.Reason(), http.StatusTooManyRequests)
-			return
-		}
-		_, _ = fmt.Fprintln(w, "done")
-	})
+// newLimiter returns the shared limiter, and a function that closes its store and the client.
+func newLimiter(ctx context.Context, url string) (l limiter.Limiter, stop func(), err error) {
+	open := openRedis
+	if scheme(url) == "PostgreSQL" {
+		open = openPostgres
+	}
+	shared, disconnect, err := open(ctx, url)
+	if err != nil {
+		return nil, nil, err
+	}
+	stop = func() {
+		_ = shared.Close()
+		disconnect()
+	}
+	if l, err = shared.FixedWindow("example/cluster", rule, nil); err != nil {
+		stop()
+		return nil, nil, err
+	}
+	return l, stop, nil
 }
 
-// open returns the store that the URL names, and a function that closes it and the client.
-func open(ctx context.Context, url string) (*store.Store, func(), error) {
-	if scheme(url) == "PostgreSQL" {
-		return openPostgres(ctx, url)
-	}
+func openRedis(_ context.Context, url string) (*store.Store, func(), error) {
 	o, err := redis.ParseURL(url)
 	if err != nil {
 		return nil, nil, err
@@ -82,13 +86,7 @@ func open(ctx context.Context, url string) (*store.Store, func(), error) {
 	o.DialerRetries = 1            // a server that is away is noticed at once
 	client := redis.NewClient(o)
 	shared, err := weirredis.New(client, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	return shared, func() {
-		_ = shared.Close()
-		_ = client.Close()
-	}, nil
+	return shared, func() { _ = client.Close() }, err
 }
 
 func openPostgres(ctx context.Context, url string) (*store.Store, func(), error) {
@@ -100,13 +98,7 @@ func openPostgres(ctx context.Context, url string) (*store.Store, func(), error)
 		return nil, nil, err
 	}
 	shared, err := weirpostgres.New(pool, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	return shared, func() {
-		_ = shared.Close()
-		pool.Close()
-	}, nil
+	return shared, pool.Close, err
 }
 
 func scheme(url string) string {
@@ -114,4 +106,22 @@ func scheme(url string) string {
 		return "PostgreSQL"
 	}
 	return "Redis"
+}
+
+// findStore returns the URL of a server for the limiter's state, and a function that stops
+// the server if it was started here.
+func findStore(ctx context.Context) (url string, stop func(), err error) {
+	for _, start := range []func(context.Context) (*testserver.Server, error){testserver.StartRedis, testserver.StartPostgres} {
+		if os.Getenv("WEIR_REDIS_URL") == "" && os.Getenv("WEIR_POSTGRES_URL") != "" {
+			start = testserver.StartPostgres
+		}
+		s, notFound := start(ctx)
+		if notFound == nil {
+			return s.URL, s.Stop, nil
+		}
+		if err = errors.Join(err, notFound); !errors.Is(notFound, testserver.ErrNotFound) {
+			return "", nil, err
+		}
+	}
+	return "", nil, fmt.Errorf("this example needs Redis or PostgreSQL, one of the two: %w", err)
 }

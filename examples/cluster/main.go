@@ -11,13 +11,18 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"os/signal"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/limiter"
@@ -29,8 +34,7 @@ var rule = limiter.FixedWindowOptions{PermitLimit: 60, Window: 2 * time.Second}
 
 const (
 	instances = 3
-	before    = 2  // windows until one is killed
-	after     = 2  // windows after that
+	windows   = 4  // in the middle, one instance is killed
 	calls     = 60 // to each instance, in each window: more than there are permits for
 	callers   = 4  // of each instance
 )
@@ -50,92 +54,156 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, w io.Writer) error {
+func run(ctx context.Context, out io.Writer) error {
 	url, stop, err := findStore(ctx)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	all, err := start(ctx, url, instances)
-	defer all.stop()
-	defer http.DefaultClient.CloseIdleConnections()
+	shared, closeShared, err := newLimiter(ctx, url)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%d instances share %d calls every %v, through %s\n\n", instances, rule.PermitLimit, rule.Window, scheme(url))
-	table := &table{w: w}
-	table.head(all)
-	if err := table.windows(ctx, all, before); err != nil {
-		return err
-	}
-	fmt.Fprintf(w, "        kill -9 of %s\n", all[1].name)
-	if err := all[1].kill(); err != nil {
-		return err
-	}
-	if err := table.windows(ctx, all, after); err != nil {
-		return err
-	}
-	return table.verdict()
-}
-
-// A table prints a line for each window.
-type table struct {
-	w       io.Writer
-	lines   int
-	inexact int
-}
-
-func (t *table) head(all fleet) {
-	_, _ = fmt.Fprint(t.w, "window")
-	for _, i := range all {
-		fmt.Fprintf(t.w, "%10s", i.name)
-	}
-	_, _ = fmt.Fprintln(t.w, "     total")
-}
-
-// windows floods the instances at the beginning of each of n windows. If the machine is busy
-// and a flood takes longer than its window, it has taken permits of two windows and does not
-// count.
-func (t *table) windows(ctx context.Context, all fleet, n int) error {
-	for n > 0 {
-		if err := all.awaitWindow(ctx); err != nil {
-			return err
-		}
-		began := time.Now()
-		shares, err := all.flood(ctx, calls)
+	defer closeShared()
+	defer http.DefaultClient.CloseIdleConnections()
+	var fleet []*instance
+	for range instances {
+		i, err := start(ctx, url)
 		if err != nil {
 			return err
 		}
-		if time.Since(began) < rule.Window*9/10 {
-			t.line(all, shares)
-			n--
+		defer i.stop()
+		fleet = append(fleet, i)
+	}
+	fmt.Fprintf(out, "%d instances share %d calls every %v, through %s\n\n", instances, rule.PermitLimit, rule.Window, scheme(url))
+	fmt.Fprintln(out, "window  number 1  number 2  number 3     total")
+	for n := 1; n <= windows; {
+		if err := awaitWindow(ctx, shared); err != nil {
+			return err
+		}
+		began := time.Now()
+		total, line := 0, fmt.Sprintf("%6d", n)
+		for _, admitted := range flood(ctx, fleet) {
+			total += admitted
+			line += fmt.Sprintf("%10d", admitted)
+		}
+		if time.Since(began) > rule.Window*9/10 {
+			continue // the machine is busy, and permits of two windows were taken
+		}
+		fmt.Fprintf(out, "%s%7d of %d\n", line, total, rule.PermitLimit)
+		if total != rule.PermitLimit {
+			return errors.New("a window did not grant exactly the limit")
+		}
+		if n++; n == windows/2+1 {
+			fmt.Fprintln(out, "        kill -9 of number 2")
+			fleet[1].kill()
 		}
 	}
+	fmt.Fprintf(out, "\nevery window granted exactly %d calls, no matter which instances took them\n", rule.PermitLimit)
 	return nil
 }
 
-func (t *table) line(all fleet, shares []int) {
-	t.lines++
-	total := 0
-	fmt.Fprintf(t.w, "%6d", t.lines)
-	for i, share := range shares {
-		total += share
-		if all[i].killed {
-			fmt.Fprintf(t.w, "%10s", "-")
+// awaitWindow takes what is left of a window, and waits until the next one begins.
+func awaitWindow(ctx context.Context, shared limiter.Limiter) error {
+	for {
+		lease, err := shared.TryAcquire(ctx, 1)
+		if err != nil {
+			return err
+		}
+		if wait, rejected := lease.RetryAfter(); rejected {
+			time.Sleep(wait)
+			return ctx.Err()
+		}
+	}
+}
+
+// flood makes that many calls to each instance that runs, from several callers for each at the
+// same time, and returns how many calls each has admitted.
+func flood(ctx context.Context, fleet []*instance) []int {
+	admitted := make([]int, len(fleet))
+	var all sync.WaitGroup
+	for n, i := range fleet {
+		if i.url == "" {
 			continue
 		}
-		fmt.Fprintf(t.w, "%10d", share)
+		all.Go(func() {
+			var count atomic.Int64
+			var callersOf sync.WaitGroup
+			for range callers {
+				callersOf.Go(func() {
+					for range calls / callers {
+						if i.call(ctx) {
+							count.Add(1)
+						}
+					}
+				})
+			}
+			callersOf.Wait()
+			admitted[n] = int(count.Load())
+		})
 	}
-	fmt.Fprintf(t.w, "%7d of %d\n", total, rule.PermitLimit)
-	if total != rule.PermitLimit {
-		t.inexact++
-	}
+	all.Wait()
+	return admitted
 }
 
-func (t *table) verdict() error {
-	if t.inexact > 0 {
-		return errors.New("some windows did not grant exactly the limit")
+// An instance is a process of this program that this process has started.
+type instance struct {
+	url   string // "" if it was killed
+	cmd   *exec.Cmd
+	stdin io.Closer
+}
+
+func start(ctx context.Context, store string) (*instance, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
 	}
-	fmt.Fprintf(t.w, "\nevery window granted exactly %d calls, no matter which instances took them\n", rule.PermitLimit)
-	return nil
+	cmd := exec.CommandContext(ctx, self, "instance", store)
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	i := &instance{cmd: cmd, stdin: stdin}
+	address, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		i.stop()
+		return nil, fmt.Errorf("an instance has not printed its address: %w", err)
+	}
+	i.url = "http://" + strings.TrimSpace(address)
+	return i, nil
+}
+
+// call reports whether the instance has admitted a call.
+func (i *instance) call(ctx context.Context) bool {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, i.url, nil)
+	if err != nil {
+		return false
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode == http.StatusOK
+}
+
+// kill ends the process at once, without time to release anything.
+func (i *instance) kill() {
+	i.url = ""
+	_ = i.cmd.Process.Kill()
+}
+
+// stop ends the instance if it still runs, and waits for it.
+func (i *instance) stop() {
+	_ = i.stdin.Close()
+	_ = i.cmd.Wait()
 }

@@ -1,11 +1,10 @@
-// Http runs a small API server with limits and two clients that retry, and prints what happens.
+// Http runs a small API server with limits and a client that retries, and prints what happens.
 //
 //	go run ./examples/http
 //
-// The server works on four requests at a time, and others wait. Fay has the free plan, three requests a second, and Pat
-// the paid plan, six a second. Both send more than that at once. Requests above the plan get 429 with Retry-After; the
-// clients wait for that long and send them again, until all have succeeded. In the end the program compares the counts
-// of the clients, the handlers and the limiters.
+// The server works on four requests at a time, and others wait for up to a second. Each user may send three requests a second. Fay
+// sends seven at once. Those above the limit get 429 with Retry-After; the client waits for that long and sends them again, until
+// all have come through.
 package main
 
 import (
@@ -13,144 +12,131 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
-	"os/signal"
 	"sync"
 	"time"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/retry"
+	"github.com/weir-go/weir/strategies/timeout"
+	"github.com/weir-go/weir/transport/weirhttp"
 )
 
-// A load is what a user sends, all at once.
-type load struct {
-	key      string // the API key
-	requests int
-}
-
-var loads = []load{{"key-of-fay", 7}, {"key-of-pat", 8}}
+const requests = 7
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Stdout); err != nil {
+	if err := run(context.Background(), os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
 func run(ctx context.Context, out io.Writer) error {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	handler, err := newHandler()
 	if err != nil {
 		return err
 	}
-	return runOn(ctx, out, l, new(net.Dialer).DialContext)
-}
-
-type dialer func(ctx context.Context, network, address string) (net.Conn, error)
-
-// runOn serves on l, and closes it.
-func runOn(ctx context.Context, out io.Writer, l net.Listener, dial dialer) (err error) {
-	j := &journal{w: out, began: time.Now()}
-	a, err := newAPI()
-	if err != nil {
-		return errors.Join(err, l.Close())
-	}
-	defer a.Close()
-	closeServer := serve(l, a.handler)
-	defer func() { err = errors.Join(err, closeServer()) }()
-
-	wire := &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 32}
-	defer wire.CloseIdleConnections()
-	url := "http://" + l.Addr().String()
-	if err := checkUnlimited(ctx, wire, url, j); err != nil {
-		return err
-	}
-	tallies, err := burst(ctx, wire, url, j)
+	server := httptest.NewServer(handler)
+	defer server.Close()
+	j := &journal{out: out, began: time.Now()}
+	client, err := newClient(j)
 	if err != nil {
 		return err
 	}
-	return conclude(j, a, tallies)
-}
+	defer client.CloseIdleConnections()
 
-// serve starts a server, and returns a function that shuts it down.
-func serve(l net.Listener, h http.Handler) (end func() error) {
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
-	return func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		err := server.Shutdown(ctx)
-		if e := <-served; !errors.Is(e, http.ErrServerClosed) {
-			err = errors.Join(err, e)
-		}
+	errs := make([]error, requests)
+	var all sync.WaitGroup
+	for n := range requests {
+		all.Go(func() { errs[n] = order(ctx, client, server.URL, n+1, j) })
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-}
-
-// checkUnlimited sends requests that no limit applies to.
-func checkUnlimited(ctx context.Context, wire http.RoundTripper, url string, j *journal) error {
-	plain := &http.Client{Transport: wire}
-	for _, c := range []struct {
-		path, key string
-		want      int
-	}{
-		{"/healthz", "", http.StatusOK},
-		{"/orders/1", "an unknown key", http.StatusUnauthorized},
-	} {
-		status, err := get(ctx, plain, url+c.path, c.key)
-		if err != nil {
-			return err
-		}
-		j.line("anyone", "GET %s: %d", c.path, status)
-		if status != c.want {
-			return fmt.Errorf("GET %s: %d, not %d", c.path, status, c.want)
-		}
-	}
+	fmt.Fprintf(out, "all %d requests came through\n", requests)
 	return nil
 }
 
-// burst sends all loads at once and returns when everything is answered.
-func burst(ctx context.Context, wire http.RoundTripper, url string, j *journal) ([]*tally, error) {
-	var wg sync.WaitGroup
-	tallies := make([]*tally, len(loads))
-	for i, load := range loads {
-		t := &tally{load: load, user: users[load.key], errs: make([]error, load.requests)}
-		tallies[i] = t
-		client, err := newClient(wire, t, j)
-		if err != nil {
-			return nil, err
-		}
-		p := plans[t.user.plan]
-		j.line(t.user.name, "%d requests at once; the %s plan has %d a second", load.requests, t.user.plan, p.TokensPerPeriod)
-		for n := range load.requests {
-			wg.Go(func() { t.errs[n] = t.order(ctx, client, url, n+1, j) })
-		}
+// newHandler returns the server: a limit of each user on one route, inside a limit of the whole server.
+func newHandler() (http.Handler, error) {
+	slots, err := limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 4, QueueLimit: 100})
+	if err != nil {
+		return nil, err
 	}
-	wg.Wait()
-	for _, t := range tallies {
-		if err := errors.Join(t.errs...); err != nil {
-			return nil, err
-		}
+	perUser, err := weirhttp.PerKey(limiter.FactoryFor[string](limiter.PerSecond(3, 3)), &limiter.PartitionedOptions{MaxPartitions: 10_000})
+	if err != nil {
+		return nil, err
 	}
-	return tallies, nil
+	limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{
+		Global:   weirhttp.Policy{Limiter: slots, MaxWait: time.Second},
+		Policies: map[string]weirhttp.Policy{"per-user": {Partitioned: perUser, Key: weirhttp.Header("X-Api-Key")}},
+		Headers:  weirhttp.Draft11,
+		Body:     weirhttp.ProblemJSON,
+	})
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /orders/{id}", limits.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(20 * time.Millisecond) // the work
+		fmt.Fprintf(w, "order %s\n", r.PathValue("id"))
+	}), "per-user"))
+	return mux, nil
+}
+
+// newClient returns a client that waits for as long as the server asks for, and a jitter longer, so that requests with the same
+// Retry-After do not come back at the same time.
+func newClient(j *journal) (*http.Client, error) {
+	p, err := pipeline.New("orders",
+		retry.New(&retry.Options{
+			MaxRetries: 8, Backoff: retry.Exponential, Delay: 50 * time.Millisecond, MaxDelay: 400 * time.Millisecond, Jitter: true,
+			OnRetry: func(ctx context.Context, e pipeline.Event) { j.line(pipeline.Operation(ctx), e.Err) },
+		}),
+		timeout.New(5*time.Second, nil), // of an attempt
+	)
+	if err != nil {
+		return nil, err
+	}
+	transport, err := weirhttp.NewTransport(p, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: transport}, nil
+}
+
+// order asks for one order. The transport makes as many attempts as that takes.
+func order(ctx context.Context, client *http.Client, url string, n int, j *journal) error {
+	name := fmt.Sprintf("order %d", n)
+	r, err := http.NewRequestWithContext(pipeline.WithOperation(ctx, name), http.MethodGet, fmt.Sprintf("%s/orders/%d", url, n), nil)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("X-Api-Key", "key-of-fay")
+	resp, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	j.line(name, resp.Status)
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", name, resp.Status)
+	}
+	return nil
 }
 
 // A journal prints lines with the time since it began.
 type journal struct {
 	mu    sync.Mutex
-	w     io.Writer
+	out   io.Writer
 	began time.Time
 }
 
-func (j *journal) line(who, format string, args ...any) {
+func (j *journal) line(who string, what any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	fmt.Fprintf(j.w, "%6dms  %-9s %s\n", time.Since(j.began).Milliseconds(), who, fmt.Sprintf(format, args...))
-}
-
-func (j *journal) note(format string, args ...any) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	fmt.Fprintf(j.w, format+"\n", args...)
+	fmt.Fprintf(j.out, "%6dms  %-8s %v\n", time.Since(j.began).Milliseconds(), who, what)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -8,7 +9,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,151 +19,70 @@ import (
 	"github.com/weir-go/weir/tools/testserver"
 )
 
-// A demoRun is "partner": PostgreSQL, two instances, and their loads.
-type demoRun struct {
-	loadFlags
-	variant  variant
-	postgres string
-	listen   []string
-	log      io.Writer
-	out      io.Writer
-}
-
-func demoCommand(ctx context.Context, arguments []string, out, errOut io.Writer) (err error) {
-	flags := flag.NewFlagSet("partner", flag.ContinueOnError)
-	d := demoRun{log: io.Discard, out: out}
-	d.register(flags)
-	full := flags.Bool("full", false, "the demo's ten minutes; the same as -for 10m")
+// demoCommand is "partner": PostgreSQL, two instances, and their loads.
+func demoCommand(ctx context.Context, flags *flag.FlagSet, arguments []string, out, errOut io.Writer) (err error) {
+	l := newLoad(flags)
 	variantName := flags.String("variant", "weir", "the limiter: "+variantNames())
-	flags.StringVar(&d.postgres, "postgres", "", "the `URL` of PostgreSQL (default "+postgresURL+", or a server that is started for the run)")
-	listen := flags.String("listen", "127.0.0.1:0,127.0.0.1:0", "the `addresses` of the two instances, whose /metrics Prometheus can scrape")
-	logFile := flags.String("log", "", "a `file` for the logs of the instances, as lines of JSON")
-	if err := parse(flags, arguments, errOut); err != nil {
+	log := flags.Bool("log", false, "let the instances log to standard error")
+	if err := parse(flags, arguments); err != nil {
 		return err
 	}
-	if d.variant, err = variantByName(*variantName); err != nil {
-		return &usageError{err}
-	}
-	if *full {
-		d.length = demo.length()
-	}
-	if d.listen = strings.Split(*listen, ","); len(d.listen) != 2 {
-		return usage("-listen must have two addresses with a comma between, got %q", *listen)
-	}
-	if *logFile != "" {
-		file, err := os.OpenFile(*logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-		if err != nil {
-			return &usageError{err}
-		}
-		defer file.Close()
-		d.log = file
-	}
-	if _, err := d.loads(nil, nil); err != nil { // before anything is started
-		return err
-	}
-	return d.run(ctx)
-}
-
-func (d *demoRun) run(ctx context.Context) (err error) {
-	url, whose, stop, err := d.findPostgres(ctx)
+	v, err := variantByName(*variantName)
 	if err != nil {
 		return err
 	}
-	defer stop()
-	schema := "partner_" + strings.ToLower(rand.Text()[:10])
-	defer func() {
-		if left := dropSchema(ctx, url, schema); err == nil { // else the cause is known, and perhaps there is no server
-			err = left
-		}
-	}()
-	var children []*child
-	defer func() { stopAll(children) }()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	for i, address := range d.listen {
-		c, err := startChild(ctx, instanceName(i), url, d.log,
-			"-listen", address, "-schema", schema, "-variant", d.variant.name, "-log-level", d.logLevel())
-		if err != nil {
-			return err
-		}
-		children = append(children, c)
-		go func() {
-			<-c.ended
-			cancel(c.failed()) // ends the load, if it is under way
-		}()
-	}
-	var targets []target
-	for _, c := range children {
-		targets = append(targets, c.target)
-	}
-	all, err := d.loads(targets, nil)
-	if err != nil {
+	if err := l.check(); err != nil { // before anything is started
 		return err
-	}
-	d.introduce(all, whose)
-	before := d.readLog(ctx, url)
-	r, err := d.measure(ctx, all, d.variant, d.out)
-	if r == nil {
-		return err
-	}
-	if after := d.readLog(ctx, url); before >= 0 && after >= before {
-		written := after - before
-		r.WALBytes = &written
-	}
-	return errors.Join(err, d.conclude(r, d.out))
-}
-
-// logLevel is the level of the children's logs: everything if they go to a file.
-func (d *demoRun) logLevel() string {
-	if d.log == io.Discard {
-		return "error"
-	}
-	return "info"
-}
-
-// findPostgres returns the URL of the server, what to call it, and a function that stops it if it was started here.
-func (d *demoRun) findPostgres(ctx context.Context) (url, whose string, stop func(), err error) {
-	if d.postgres != "" {
-		return d.postgres, "the server of -postgres", func() {}, nil
 	}
 	server, err := testserver.StartPostgres(ctx)
 	if err != nil {
-		return "", "", nil, fmt.Errorf("this example needs PostgreSQL: %w", err)
+		return fmt.Errorf("this example needs PostgreSQL: %w", err)
 	}
+	defer server.Stop()
+	whose := "the server of " + postgresURL
 	if server.Own() {
-		return server.URL, "a PostgreSQL that was started for this run", server.Stop, nil
+		whose = "a PostgreSQL that was started for this run"
 	}
-	return server.URL, "the server of " + postgresURL, server.Stop, nil
+	level := "ERROR+4" // above all lines
+	if *log {
+		level = "INFO"
+	}
+	schema := "partner_" + strings.ToLower(rand.Text()[:10])
+	defer func() {
+		left := withConnection(ctx, server.URL, func(ctx context.Context, c *pgx.Conn) error {
+			_, err := c.Exec(ctx, inSchema("drop schema if exists SCHEMA cascade", schema))
+			return err
+		})
+		if err == nil { // else the cause is known, and perhaps there is no server
+			err = left
+		}
+	}()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var children sync.WaitGroup
+	defer children.Wait()
+	for i := range 2 {
+		c, err := startChild(ctx, errOut, instanceName(i), server.URL, "-schema", schema, "-variant", v.name, "-log-level", level)
+		if err != nil {
+			return err
+		}
+		defer c.stop()
+		children.Go(func() { cancel(c.wait()) }) // ends the load, if it is under way
+		l.targets = append(l.targets, c.target)
+	}
+	fmt.Fprintf(out, "Two instances share one limit through %s.\n", whose)
+	fmt.Fprintf(out, "The limiter is %s: %s.\n", v.name, v.about)
+	l.introduce(out)
+	before := logged(ctx, server.URL)
+	return l.measure(ctx, out, func() {
+		if after := logged(ctx, server.URL); before >= 0 && after >= before {
+			fmt.Fprintf(out, "PostgreSQL wrote %.1f kB to its log, for %d calls of the limiter.\n", float64(after-before)/1e3, l.asked())
+		}
+	})
 }
 
-func (d *demoRun) introduce(all *loads, whose string) {
-	if d.json {
-		return
-	}
-	fmt.Fprintf(d.out, "Two instances share one limit through %s.\n", whose)
-	fmt.Fprintf(d.out, "The limiter is %s: %s.\n", d.variant.name, d.variant.about)
-	all.introduce(d.out)
-}
-
-// introduce prints what is sent, and where to.
-func (l *loads) introduce(out io.Writer) {
-	for _, t := range l.targets {
-		fmt.Fprintf(out, "  %s: %s, metrics at %s/metrics\n", t.name, t.url, t.url)
-	}
-	fmt.Fprintf(out, "Each gets %d GET /items/{user}: %s; and %d POST /items/create.\n", l.gets.requests(), l.gets, l.posts.requests())
-	fmt.Fprintf(out, "%s may have a GET every %v, so %d of %d can succeed.\n\n", userNames(l.users), interval,
-		allowed(l.gets.length()-1)*len(l.users), len(l.targets)*l.gets.requests())
-}
-
-func userNames(users []string) string {
-	if len(users) == 1 {
-		return users[0]
-	}
-	return fmt.Sprintf("Each of %d users", len(users))
-}
-
-// readLog returns how many bytes PostgreSQL has written to its log, or -1 if it does not say.
-func (d *demoRun) readLog(ctx context.Context, url string) (bytes int64) {
+// logged returns how many bytes PostgreSQL has written to its log, or -1 if it does not say.
+func logged(ctx context.Context, url string) (bytes int64) {
 	err := withConnection(ctx, url, func(ctx context.Context, c *pgx.Conn) error {
 		return c.QueryRow(ctx, "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint").Scan(&bytes)
 	})
@@ -168,13 +90,6 @@ func (d *demoRun) readLog(ctx context.Context, url string) (bytes int64) {
 		return -1
 	}
 	return bytes
-}
-
-func dropSchema(ctx context.Context, url, schema string) error {
-	return withConnection(ctx, url, func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, inSchema("drop schema if exists SCHEMA cascade", schema))
-		return err
-	})
 }
 
 // withConnection calls f with a connection, also if ctx is done, for at most ten seconds.
@@ -187,4 +102,60 @@ func withConnection(ctx context.Context, url string, f func(context.Context, *pg
 	}
 	defer c.Close(ctx)
 	return f(ctx, c)
+}
+
+// A child is an instance that this program has started: the same program again, as a process of its own. It ends when its
+// standard input ends, so it does not outlive this process, whatever this process dies of.
+type child struct {
+	target
+	cmd     *exec.Cmd
+	stdin   io.Closer
+	stopped func() bool
+}
+
+// startChild starts "partner serve" and waits until it listens.
+func startChild(ctx context.Context, errOut io.Writer, name, postgres string, arguments ...string) (*child, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(self, append([]string{"serve", "-with-parent", "-name", name}, arguments...)...)
+	cmd.Env = append(os.Environ(), postgresURL+"="+postgres)
+	cmd.Stderr = errOut
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	c := &child{cmd: cmd, stdin: stdin, target: target{name: name}}
+	c.stopped = context.AfterFunc(ctx, func() { _ = stdin.Close() })
+	address, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		_ = stdin.Close()
+		return nil, errors.Join(context.Cause(ctx), c.wait())
+	}
+	c.url = "http://" + strings.TrimSpace(address)
+	return c, nil
+}
+
+// stop has the child end, and kills it if it takes too long.
+func (c *child) stop() {
+	c.stopped()
+	_ = c.stdin.Close()
+	time.AfterFunc(2*callTimeout, func() { _ = c.cmd.Process.Kill() })
+}
+
+// wait returns the error of a child that has ended by itself.
+func (c *child) wait() error {
+	err := c.cmd.Wait()
+	if err == nil {
+		err = errors.New("exit status 0")
+	}
+	return fmt.Errorf("instance %s has ended by itself (%w)", c.name, err)
 }

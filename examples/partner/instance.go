@@ -23,19 +23,18 @@ const (
 
 // serveOptions are the options of an instance.
 type serveOptions struct {
-	listen      string
-	postgres    string
-	schema      string
-	variant     variant
-	name        string
-	connections int
-	logger      *slog.Logger
+	listen   string
+	postgres string
+	schema   string
+	variant  variant
+	name     string
+	logger   *slog.Logger
 }
 
 // serve runs an instance until ctx is done, and then answers the requests that it has. ready is called with the address
 // that it listens on.
 func serve(ctx context.Context, o serveOptions, ready func(net.Addr)) error {
-	pool, err := openPool(ctx, o.postgres, o.connections)
+	pool, err := openPool(ctx, o.postgres)
 	if err != nil {
 		return err
 	}
@@ -69,12 +68,12 @@ func serve(ctx context.Context, o serveOptions, ready func(net.Addr)) error {
 }
 
 // openPool makes a pool of connections that the limiter and the handlers share, as in most services.
-func openPool(ctx context.Context, url string, connections int) (*pgxpool.Pool, error) {
+func openPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, errors.New("-postgres is not a URL of a PostgreSQL server") // err can have the password
 	}
-	config.MaxConns = int32(connections)
+	config.MaxConns = 16
 	return pgxpool.NewWithConfig(ctx, config)
 }
 

@@ -21,6 +21,12 @@ const (
 	limiterError = "Limiter-Error"
 )
 
+// Failures of limiters that are not a code of PostgreSQL.
+const (
+	storeAway = "store away" // weir's
+	undecided = "timeout"    // a SQL variant's
+)
+
 // timed records in the context of a request how long its limiter took.
 type timed struct{ limiter.Partitioned[string] }
 

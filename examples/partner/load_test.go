@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -72,20 +73,14 @@ func oneEach(interval time.Duration) func(string, time.Duration) (int, string) {
 }
 
 // measureFake runs a load of 6 seconds with a row for each.
-func measureFake(t *testing.T, ctx context.Context, f *fakeService) (string, *verdict, error) {
-	t.Helper()
-	l := loadFlags{length: 6 * time.Second, posts: 1, users: 1, every: 1001300 * time.Microsecond} // no request is due when a row ends
-	all, err := l.loads([]target{{"one", "http://one"}, {"two", "http://two"}}, nil)
-	if err != nil {
-		t.Fatal(err)
+func measureFake(ctx context.Context, wire http.RoundTripper) (string, *load, error) {
+	l := &load{
+		targets: []target{{"one", "http://one"}, {"two", "http://two"}}, wire: wire,
+		length: 6 * time.Second, every: 1001300 * time.Microsecond, // no request is due when a row ends
 	}
-	all.wire = f
 	var out strings.Builder
-	r, err := l.measure(ctx, all, variants[0], &out)
-	if r != nil {
-		err = errors.Join(err, l.conclude(r, &out))
-	}
-	return out.String(), r, err
+	err := l.measure(ctx, &out, func() {})
+	return out.String(), l, err
 }
 
 // The rows of a load of six seconds for a service that answers within 3 ms.
@@ -100,9 +95,9 @@ const rows = `
      6s     99    .    100    .     .  3.0 ms     99    .    100    .     .  3.0 ms      3 of 4       1.5 ms     .
 `
 
-func TestLoads_Table(t *testing.T) {
+func TestLoad_Table(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		out, _, err := measureFake(t, t.Context(), &fakeService{latency: 3 * time.Millisecond, answer: oneEach(interval)})
+		out, _, err := measureFake(t.Context(), &fakeService{latency: 3 * time.Millisecond, answer: oneEach(interval)})
 		if err != nil {
 			t.Error(err)
 		}
@@ -121,15 +116,20 @@ func TestLoads_Table(t *testing.T) {
 }
 
 // The load does not wait for answers: every request is sent when it is due, and the pile of open requests is shown.
-func TestLoads_ServiceStandsStill(t *testing.T) {
+func TestLoad_ServiceStandsStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeService{latency: 4 * time.Second, answer: func(string, time.Duration) (int, string) { return 503, "40P01" }}
-		out, r, err := measureFake(t, t.Context(), f)
+		out, l, err := measureFake(t.Context(), f)
 		if err != nil {
 			t.Error(err)
 		}
-		if r.Late.Count != 610 || r.Late.Max != 0 || len(f.times) != 2*299 || r.Instances[0].GET.Failed != 299 || r.Failures["40P01"] != 598 {
-			t.Errorf("%d requests, %+v", len(f.times), r)
+		if len(l.samples) != 610 || len(f.times) != 2*299 {
+			t.Errorf("%d requests, %d GETs", len(l.samples), len(f.times))
+		}
+		for _, s := range l.samples {
+			if s.sent != s.due {
+				t.Errorf("%+v was sent late", s)
+			}
 		}
 		for _, want := range []string{
 			"the first 40P01: a deadlock", "598 × 40P01", "The limit held, but 598 of 598 requests had no decision.",
@@ -141,28 +141,16 @@ func TestLoads_ServiceStandsStill(t *testing.T) {
 	})
 }
 
-func TestLoads_OpenRequestsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &fakeService{latency: 9 * time.Second, answer: oneEach(interval)}
-		const excess = 7
-		l := loadFlags{posts: 0.001, users: 1}
-		all, err := l.loads([]target{{"one", "http://one"}}, constant(1000, maxOpen+excess))
-		if err != nil {
-			t.Fatal(err)
-		}
-		all.wire = f
-		var out strings.Builder
-		r, err := l.measure(t.Context(), all, variants[0], &out)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r.Instances[0].Skipped != excess || len(f.times) != maxOpen || !strings.Contains(out.String(), "so the load sends no more") {
-			t.Errorf("%d requests, %+v\n%s", len(f.times), r.Instances, out.String())
-		}
-	})
+func TestLoad_OpenRequestsAreBounded(t *testing.T) {
+	l := &load{targets: []target{{name: "one"}}, sent: []int{0}, open: []int{maxOpen - 1}, skipped: []int{0}, seen: map[string]bool{}}
+	var out strings.Builder
+	l.out = &out
+	if !l.begin(0, false) || l.begin(0, false) || l.begin(0, false) || !l.begin(0, true) || l.skipped[0] != 2 || strings.Count(out.String(), "so the load sends no more") != 1 {
+		t.Errorf("%+v\n%s", l.skipped, out.String())
+	}
 }
 
-func TestLoads_TooManySuccesses(t *testing.T) {
+func TestLoad_TooManySuccesses(t *testing.T) {
 	for name, answer := range map[string]func(string, time.Duration) (int, string){
 		"all":         func(string, time.Duration) (int, string) { return http.StatusOK, "" },
 		"fast refill": oneEach(interval - 50*time.Millisecond),
@@ -179,8 +167,8 @@ func TestLoads_TooManySuccesses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				out, r, err := measureFake(t, t.Context(), &fakeService{latency: time.Millisecond, answer: answer})
-				if !errors.Is(err, errTooMany) || !r.TooMany || !strings.Contains(out, "FAILED: ") {
+				out, _, err := measureFake(t.Context(), &fakeService{latency: time.Millisecond, answer: answer})
+				if !errors.Is(err, errTooMany) || !strings.Contains(out, "FAILED: ") {
 					t.Errorf("%v\n%s", err, out)
 				}
 			})
@@ -189,28 +177,24 @@ func TestLoads_TooManySuccesses(t *testing.T) {
 }
 
 // An interrupted load is judged by what it has sent, and the requests that are open then are not counted.
-func TestLoads_Interrupt(t *testing.T) {
+func TestLoad_Interrupt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		stopped := fmt.Errorf("stopped")
 		defer time.AfterFunc(2900*time.Millisecond, func() { cancel(stopped) }).Stop()
-		out, r, err := measureFake(t, ctx, &fakeService{latency: 150 * time.Millisecond, answer: oneEach(interval)})
-		if !errors.Is(err, stopped) || r.Granted != 2 || len(r.Failures) != 0 || !strings.Contains(out, "user-1: 2 successes, and 2 are allowed") {
-			t.Errorf("%v, %+v\n%s", err, r, out)
+		out, _, err := measureFake(ctx, &fakeService{latency: 150 * time.Millisecond, answer: oneEach(interval)})
+		if !errors.Is(err, stopped) || strings.Contains(out, " × ") || !strings.Contains(out, "user-1: 2 successes, and 2 are allowed") {
+			t.Errorf("%v\n%s", err, out)
 		}
 	})
 }
 
-func TestLoads_NoService(t *testing.T) {
+func TestLoad_NoService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := loadFlags{length: time.Second, posts: 1, users: 1}
-		all, err := l.loads([]target{{"one", "http://one"}}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all.wire = roundTripper(func(*http.Request) (*http.Response, error) { return nil, errors.New("dial: connection refused") })
-		if _, err := l.measure(t.Context(), all, variants[0], io.Discard); err == nil ||
-			err.Error() != "instance one: POST http://one/items/create: connection refused" {
+		_, _, err := measureFake(t.Context(), roundTripper(func(*http.Request) (*http.Response, error) {
+			return nil, errors.New("dial: connection refused")
+		}))
+		if err == nil || err.Error() != "instance one: POST http://one/items/create: connection refused" {
 			t.Error(err)
 		}
 	})
@@ -219,3 +203,65 @@ func TestLoads_NoService(t *testing.T) {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// The demo's ten minutes have the requests that its stages say, in order.
+func TestLoad_Due(t *testing.T) {
+	l := &load{length: 10 * time.Minute}
+	due := l.gets()
+	if len(due) != 900+4950+24_000 || !slices.IsSorted(due) || due[len(due)-1] >= l.length || allowed(l.length-1) != 300 {
+		t.Errorf("%d requests, the last at %v", len(due), due[len(due)-1])
+	}
+	for second, want := range map[int]int{0: 5, 179: 5, 270: 28, 359: 50, 360: 100, 599: 100} {
+		n := 0
+		for _, d := range due {
+			if int(d/time.Second) == second {
+				n++
+			}
+		}
+		if n < want-1 || n > want+1 {
+			t.Errorf("%d requests in second %d, want %d", n, second, want)
+		}
+	}
+}
+
+// grant is a successful request that was sent, ran, and was answered at these times.
+func grant(sent, ran, answered time.Duration) sample {
+	return sample{status: 200, sent: sent, now: time.Unix(0, 0).Add(ran), answered: answered}
+}
+
+func TestJudge(t *testing.T) {
+	const s = time.Second
+	for name, c := range map[string]struct {
+		grants []sample
+		want   verdict
+	}{
+		"none": {nil, verdict{allowed: 1}},
+		"one":  {[]sample{grant(0, s, s)}, verdict{granted: 1, allowed: 1, seconds: 1}},
+		"a tick early, which the bucket can be": {
+			[]sample{grant(0, 0, 0), grant(2*s, 2*s-tick, 2*s-tick)},
+			verdict{granted: 2, allowed: 2, seconds: 1.999, closest: 1999 * time.Millisecond},
+		},
+		"earlier": {
+			[]sample{grant(0, 0, 0), grant(s, 2*s-2*tick, 2*s-tick)},
+			verdict{granted: 2, allowed: 1, seconds: 1.998, excess: 1, closest: 1999 * time.Millisecond},
+		},
+		// The first is granted in time but its answer is late, so it proves nothing.
+		"close runs": {
+			[]sample{grant(0, 2*s-s/2, 2*s), grant(2*s, 2*s, 2*s+s/2)},
+			verdict{granted: 2, allowed: 2, seconds: 2, closest: 2500 * time.Millisecond},
+		},
+		"close, but not more than the limit from the start": {
+			[]sample{grant(4*s, 4*s, 4*s), grant(5*s, 5*s, 5*s)},
+			verdict{granted: 2, allowed: 3, seconds: 5, closest: s, tooClose: 1},
+		},
+		"too many at first, by answers that are late, and then none": {
+			[]sample{grant(0, s/10, 3*s), grant(0, s/5, 3*s), grant(0, 9*s, 9*s)},
+			verdict{granted: 3, allowed: 5, seconds: 9, excess: 1, closest: 3 * s},
+		},
+	} {
+		others := []sample{{status: 429}, {status: 201, post: true}, {failure: "55P03"}}
+		if got := judge(append(others, c.grants...), time.Unix(0, 0)); got != c.want {
+			t.Errorf("%s:\n%+v, want\n%+v", name, got, c.want)
+		}
+	}
+}

@@ -108,7 +108,7 @@ func (s *signals) observe(route string, next http.Handler) http.Handler {
 			attribute.Int("http.response.status_code", answered.status))
 		attrs := []slog.Attr{
 			slog.String("route", route), slog.Int("status", answered.status),
-			slog.Float64("limiter_ms", ms(*took)), slog.Float64("duration_ms", ms(time.Since(began))),
+			slog.Float64("limiter_ms", float64(*took)/1e6), slog.Float64("duration_ms", float64(time.Since(began))/1e6),
 		}
 		if cause := w.Header().Get(limiterError); cause != "" {
 			attrs = append(attrs, slog.String("limiter_error", cause))

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -113,7 +112,7 @@ func lockRow(ctx context.Context, pool *pgxpool.Pool, sql []string, user string)
 func variantByName(name string) (variant, error) {
 	i := slices.IndexFunc(variants, func(v variant) bool { return v.name == name })
 	if i < 0 {
-		return variant{}, fmt.Errorf("-variant must be one of %s, got %q", variantNames(), name)
+		return variant{}, usage("-variant must be one of %s, got %q", variantNames(), name)
 	}
 	return variants[i], nil
 }

@@ -16,7 +16,8 @@ type testCase struct {
 	kinds  []Kind // none: all but Unlimited
 	needs  Feature
 	limits func(l *Limits) // changes usualLimits for this case; can be nil
-	run    func(p *probe)  // begins with a new limiter
+	script string          // see verbs; begins with a new limiter
+	run    func(p *probe)  // what a script cannot say; after the script
 }
 
 // usualLimits returns the limits that most cases have: 4 permits that are all back after one Unit, for every kind, and
@@ -47,13 +48,7 @@ func (s Subject) cases() (applicable []testCase) {
 	return applicable
 }
 
-func allCases() []testCase {
-	return slices.Concat(
-		rangeCases, contextCases, zeroCases, queueCases, cancelCases, closeCases, retryCases, statisticsCases, idleCases,
-		leaseCases, timeCases, reconfigureCases, refundCases, peekCases, chargeCases, concurrentCases,
-		unlimitedCases,
-	)
-}
+func allCases() []testCase { return slices.Concat(scripts, programs, concurrentCases) }
 
 // appliesTo reports whether the case is about limiters such as s.
 func (c testCase) appliesTo(s Subject) bool {
@@ -132,7 +127,7 @@ var measureLateness = func(moment time.Duration) (stop func() time.Duration) {
 // runOnce runs the case once. late reports whether an answer or a wake-up took longer than the Tolerance in real time,
 // which can be the reason for the failures.
 func (c testCase) runOnce(t testing.TB, s Subject) (failures []string, late bool) {
-	p := newProbe(t, s, c.rule)
+	p := newProbe(t, s, c)
 	func() {
 		defer p.end()
 		defer func() {
@@ -145,7 +140,9 @@ func (c testCase) runOnce(t testing.TB, s Subject) (failures []string, late bool
 			c.limits(&l)
 		}
 		p.makeLimiter(l)
-		c.run(p)
+		if p.do(c.script); c.run != nil {
+			c.run(p)
+		}
 	}()
 	return p.failures, p.late
 }

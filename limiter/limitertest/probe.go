@@ -2,7 +2,6 @@ package limitertest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"reflect"
@@ -20,6 +19,11 @@ type probe struct {
 	t        testing.TB
 	s        Subject
 	rule     string
+	script   string
+	step     string        // of the script
+	mark     time.Duration // since the start
+	named    map[string]limiter.Lease
+	asked    map[string]*waiter
 	failures []string
 	late     bool      // real time: something took longer than the Tolerance
 	deadline time.Time // real time: if not zero, an answer that comes later is late
@@ -37,8 +41,8 @@ type probe struct {
 // stopCase is the panic value that ends a case.
 type stopCase struct{}
 
-func newProbe(t testing.TB, s Subject, rule string) *probe {
-	p := &probe{t: t, s: s, rule: rule}
+func newProbe(t testing.TB, s Subject, c testCase) *probe {
+	p := &probe{t: t, s: s, rule: c.rule, script: c.script, named: map[string]limiter.Lease{}, asked: map[string]*waiter{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }
@@ -59,8 +63,8 @@ func (p *probe) makeLimiter(l Limits) {
 
 // findLine waits for a grid line on which all permits are free.
 func (p *probe) findLine() {
-	p.granted(p.limits.Permits, "it is new")
-	rejected := p.rejected(p.limits.Permits, "everything was taken")
+	p.granted(p.limits.Permits)
+	rejected := p.rejected(p.limits.Permits)
 	d, ok := rejected.RetryAfter()
 	if !ok {
 		p.fail("a rejection says RetryAfter, or the grid is anchored when the limiter is made", "neither")
@@ -102,8 +106,12 @@ func (p *probe) note(want string, got any) {
 		sp.Statistics() // it asks a store as the calls of the case did
 		p.checkLate(begun)
 	}
-	p.failures = append(p.failures, fmt.Sprintf("rule %q of docs/semantics.md: expected that %s; got: %v (%v after the start, limits %+v)",
-		p.rule, want, got, time.Since(p.start), p.limits))
+	where := ""
+	if p.step != "" {
+		where = fmt.Sprintf("at %q of the script %q, ", p.step, p.script)
+	}
+	p.failures = append(p.failures, fmt.Sprintf("rule %q of docs/semantics.md: expected that %s; got: %v (%s%v after the start, limits %+v)",
+		p.rule, want, got, where, time.Since(p.start), p.limits))
 }
 
 // fail records a failure and ends the case.
@@ -147,45 +155,21 @@ func (p *probe) grants(n int) (limiter.Lease, bool) {
 }
 
 // granted expects that TryAcquire of n is granted.
-func (p *probe) granted(n int, why string) limiter.Lease {
+func (p *probe) granted(n int) limiter.Lease {
 	lease, ok := p.grants(n)
 	if !ok {
-		p.fail(fmt.Sprintf("TryAcquire(%d) is granted: %s", n, why), describe(lease, nil))
+		p.fail(fmt.Sprintf("TryAcquire(%d) is granted", n), describe(lease, nil))
 	}
 	return lease
 }
 
 // rejected expects that TryAcquire of n is rejected.
-func (p *probe) rejected(n int, why string) limiter.Lease {
+func (p *probe) rejected(n int) limiter.Lease {
 	lease, ok := p.grants(n)
 	if ok {
-		p.fail(fmt.Sprintf("TryAcquire(%d) is rejected: %s", n, why), describe(lease, nil))
+		p.fail(fmt.Sprintf("TryAcquire(%d) is rejected", n), describe(lease, nil))
 	}
 	return lease
-}
-
-// tryAcquireFails expects that TryAcquire of n returns an error that matches every target.
-func (p *probe) tryAcquireFails(ctx context.Context, n int, why string, targets ...error) {
-	lease, err := p.l.TryAcquire(ctx, n)
-	p.isError(lease, err, why, targets...)
-}
-
-// acquireFails is tryAcquireFails for an Acquire that does not wait.
-func (p *probe) acquireFails(ctx context.Context, n int, why string, targets ...error) {
-	lease, err := p.l.Acquire(ctx, n)
-	p.isError(lease, err, why, targets...)
-}
-
-// isError expects an error that matches every target, and no lease.
-func (p *probe) isError(lease limiter.Lease, err error, why string, targets ...error) {
-	for _, target := range targets {
-		if !errors.Is(err, target) {
-			p.fail(fmt.Sprintf("the error is %q: %s", target, why), describe(lease, err))
-		}
-	}
-	if lease.Acquired() {
-		p.fail("no lease comes with an error: "+why, describe(lease, nil))
-	}
 }
 
 // justBefore returns the shortest time before a grid line at which the limiter has certainly not reached that line.

@@ -69,37 +69,37 @@ func (p *probe) queued() int64 {
 }
 
 // waits expects that w is still waiting.
-func (p *probe) waits(w *waiter, why string) {
+func (p *probe) waits(w *waiter) {
 	if w.isDone(0) {
-		p.fail(fmt.Sprintf("Acquire(%d) waits: %s", w.n, why), describe(w.lease, w.err))
+		p.fail(fmt.Sprintf("Acquire(%d) waits", w.n), describe(w.lease, w.err))
 	}
 }
 
 // returns expects that the Acquire of w has returned.
-func (p *probe) returns(w *waiter, why string) {
+func (p *probe) returns(w *waiter) {
 	if !w.isDone(p.patience()) {
-		p.fail(fmt.Sprintf("Acquire(%d) returns: %s", w.n, why), "it still waits")
+		p.fail(fmt.Sprintf("Acquire(%d) returns", w.n), "it still waits")
 	}
 }
 
 // served expects that w got its permits.
-func (p *probe) served(w *waiter, why string) {
-	p.returns(w, why)
+func (p *probe) served(w *waiter) {
+	p.returns(w)
 	if w.err != nil || !w.lease.Acquired() || w.lease.Permits() != w.n {
-		p.fail(fmt.Sprintf("Acquire(%d) is granted: %s", w.n, why), describe(w.lease, w.err))
+		p.fail(fmt.Sprintf("Acquire(%d) is granted", w.n), describe(w.lease, w.err))
 	}
 	p.leases = append(p.leases, w.lease)
 }
 
 // rejectedWith expects that w was rejected for that reason. A limiter without a queue can say [limiter.ReasonQueueLimit]
 // instead of [limiter.ReasonNoPermit].
-func (p *probe) rejectedWith(w *waiter, reason, why string) {
-	p.returns(w, why)
+func (p *probe) rejectedWith(w *waiter, reason string) {
+	p.returns(w)
 	if w.err != nil || w.lease.Acquired() {
-		p.fail(fmt.Sprintf("Acquire(%d) is rejected: %s", w.n, why), describe(w.lease, w.err))
+		p.fail(fmt.Sprintf("Acquire(%d) is rejected", w.n), describe(w.lease, w.err))
 	}
 	got := w.lease.Reason()
 	if got != reason && (reason != limiter.ReasonNoPermit || got != limiter.ReasonQueueLimit) {
-		p.fail(fmt.Sprintf("the reason is %q: %s", reason, why), describe(w.lease, w.err))
+		p.fail(fmt.Sprintf("the reason is %q", reason), describe(w.lease, w.err))
 	}
 }

@@ -46,7 +46,7 @@ var folders = []folder{
 	// What authors of backends need: not the store that calls them.
 	{name: "store/backend", mayImport: []string{"rate"}},
 	{name: "store/storetest", mayImport: []string{"rate", "store/backend"}, testing: true},
-	{name: "store/internal/drill", mayImport: []string{"store", "store/backend", "limiter", "limiter/custom", "limiter/limitertest", "tools/realtime", "tools/testserver"}, testing: true},
+	{name: "store/internal/drill", mayImport: []string{"store", "store/backend", "limiter", "limiter/custom", "limiter/limitertest", "tools/stopwatch", "tools/testserver"}, testing: true},
 	{name: "store/weirredis", mayImport: []string{"rate", "store", "store/backend"}, thirdParty: []string{"github.com/redis/go-redis/v9"}, testOnly: []string{"..."}},
 	{name: "store/weirpostgres/pgmigrate", thirdParty: []string{"github.com/jackc/pgx/v5"}},
 	{name: "store/weirpostgres", mayImport: []string{"rate", "store", "store/backend", "store/weirpostgres/pgmigrate"}, thirdParty: []string{"github.com/jackc/pgx/v5"}, testOnly: []string{"..."}},
@@ -190,9 +190,9 @@ var folders = []folder{
 	{name: "internal/fieldtable"}, // for the tests of the reference pages
 	{name: "tools/testserver", testing: true},
 	{name: "tools/readme", leaf: true},
-	{name: "tools/testreport", mayImport: []string{"tools/realtime"}, leaf: true},
-	// What make test and the drills agree on about tests that go by real time.
-	{name: "tools/realtime"},
+	{name: "tools/testreport", leaf: true},
+	// For tests that go by the clock.
+	{name: "tools/stopwatch", testing: true},
 	{name: "tools/archtest", leaf: true},
 	{name: "tools/size", leaf: true, mayImport: []string{"tools/repo"}},
 	// A module of its own, for the driver of the browser.

@@ -30,7 +30,6 @@ var excluded = map[string]string{
 	"simulate.File(register)":         "called by the Config of a Scenario and nothing else, on the goroutine that calls the Config",
 	"simulate.Config":                 "what panics or ends its goroutine is the error of Run: TestRun_Config has rows for it",
 	"simulate.Scenario.Config":        "what panics or ends its goroutine is the error of Run: TestRun_Config has rows for it",
-	"simulate.Scenario.Progress":      "called on the goroutine that calls Run",
 	"simulate.Rate.Arrivals":          "what panics ends the run, which returns it: TestRun_Panics of the package has a row for each",
 	"simulate.Open.Rate":              "what panics ends the run, which returns it: TestRun_Panics of the package has a row for each",
 	"simulate.Durations.Duration":     "what panics ends the run, which returns it: TestRun_Panics of the package has a row for each",

@@ -138,6 +138,11 @@ var httpRows = []row{
 	{"weirhttp.LimitsOptions.Body weirhttp.Body", caller, func(x *scene) drill {
 		return x.policed(weirhttp.Policy{Limiter: x.full()}, weirhttp.LimitsOptions{Body: x.body})
 	}},
+	{"weirhttp.Reject(body)", caller, func(x *scene) drill {
+		return x.handled(weirhttp.Policy{}, weirhttp.LimitsOptions{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			weirhttp.Reject(w, r, x.body, weirhttp.Rejection{})
+		}))
+	}},
 	{"weirhttp.LimitsOptions.Exempt", caller, func(x *scene) drill {
 		return x.policed(weirhttp.Policy{}, weirhttp.LimitsOptions{Exempt: func(r *http.Request) bool { x.hit(r.Context()); return false }})
 	}},

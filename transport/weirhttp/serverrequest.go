@@ -87,7 +87,7 @@ func (c *call) serveThrough(w http.ResponseWriter, r *http.Request, i int) {
 	}
 	rejection := p.handlers.rejection(w, r, err)
 	rejection.Policy = p.Name
-	if p.options.Status != 0 && errors.Is(err, pipeline.ErrRejected) {
+	if p.options.Status != 0 && errors.Is(rejection.Err, pipeline.ErrRejected) {
 		rejection.Status = p.options.Status
 	}
 	if x.attempts.Begun() > 0 {

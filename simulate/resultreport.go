@@ -1,0 +1,377 @@
+package simulate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir/simulate/internal/render"
+)
+
+// WriteTable writes r as text for a terminal, of at most 100 columns: the totals with percentages, latencies and waits as
+// quantiles, rejections by strategy, failures by reason, the most permits in any window, the fairness to keys, come-backs, what was assumed, and
+// what happened over time in about 20 rows. Names are shortened where they are too long, and characters that would move the
+// cursor are replaced.
+func (r *Result) WriteTable(w io.Writer) error { return reportOf(r).WriteText(w) }
+
+// WriteSVG writes r as a picture: how many executions per second there were and how they ended, how many of them waited and
+// how many calls ran at the same time, and latencies, over time. If the pipeline called the service more than once for an
+// execution, the calls per second are there, too. The picture needs no script, font or other file, and follows the viewer's
+// choice of light or dark. Names are escaped.
+func (r *Result) WriteSVG(w io.Writer) error { return reportOf(r).WriteSVG(w) }
+
+// WriteHTML writes r as a page with the charts of [Result.WriteSVG] and the tables of [Result.WriteTable]. The page is one
+// file without scripts, follows the viewer's choice of light or dark, and can be read on a phone. It forbids everything but
+// its own style by a Content-Security-Policy.
+func (r *Result) WriteHTML(w io.Writer) error { return reportOf(r).WriteHTML(w) }
+
+func reportOf(r *Result) *render.Report {
+	p := &render.Report{
+		Title: "Simulation: " + render.Moment(r.For) + " of requests",
+		Subtitle: []string{
+			fmt.Sprintf("%s, seed %d; the last request ended at %s", instances(r), r.Seed, render.Moment(r.Ended)),
+			summary(r),
+		},
+		Charts: charts(r, hasRetries(r)), Columns: 1, Footer: assumedText(r.Assumed), Tables: tables(r),
+	}
+	if r.Pipeline != "" {
+		p.Title = "Simulation of pipeline " + shownName(r.Pipeline, 60) + ": " + render.Moment(r.For) + " of requests"
+	}
+	return p
+}
+
+// shownName returns a name of the program or its users as titles show it.
+func shownName(name string, most int) string { return render.Shorten(render.Printable(name), most) }
+
+func instances(r *Result) string { return render.Plural(int64(r.Instances), "instance", "instances") }
+
+// summary is the result in a sentence.
+func summary(r *Result) string {
+	t := &r.Total
+	if t.Offered == 0 {
+		return "no executions offered"
+	}
+	return fmt.Sprintf("%s, %s satisfied; %s, %s rejected, %s failed; %s of the service",
+		render.Plural(t.Requests, "request", "requests"), render.Share(t.Satisfied, t.Requests), render.Plural(t.Offered, "execution", "executions"),
+		render.Share(t.Rejected, t.Offered), render.Share(t.Failed, t.Offered), render.Plural(t.Calls, "call", "calls"))
+}
+
+func assumedText(assumed []string) string {
+	if len(assumed) == 0 {
+		return "Nothing was assumed."
+	}
+	return "Assumed: " + render.Printable(strings.Join(assumed, " "))
+}
+
+// hasRetries reports whether there were notably more calls of the service than executions that reached it.
+func hasRetries(r *Result) bool { return r.Total.Retried > r.Total.Admitted/50 }
+
+// until returns when the last interval or the load ends, whichever is later.
+func until(r *Result) time.Duration {
+	end := max(r.For, 1)
+	if n := len(r.Series); n > 0 {
+		end = max(end, r.Series[n-1].At+max(r.Interval, 1))
+	}
+	return end
+}
+
+// chartPoints is how many points a chart has at most. With more intervals, several are one point.
+const chartPoints = 250
+
+// charts returns what happened over time. calls says that the calls of the service are shown.
+func charts(r *Result, calls bool) []render.Chart {
+	points, step := r.merged(chartPoints)
+	of := func(name string, shape render.Shape, color render.Color, value func(*Point) float64) render.Series {
+		s := render.Series{Name: name, Shape: shape, Color: color, Step: step, Values: make([]float64, len(points))}
+		for i := range points {
+			s.Values[i] = value(&points[i])
+		}
+		return s
+	}
+	rate := func(n int64) float64 { return float64(n) / step.Seconds() }
+	quantile := func(q *Quantiles, d time.Duration) float64 {
+		if q.Count == 0 {
+			return math.NaN()
+		}
+		return float64(d)
+	}
+	executions := render.Chart{
+		Title: "Executions per second", Until: until(r), Empty: "no executions",
+		Series: []render.Series{
+			of("offered", render.Steps, render.Black, func(p *Point) float64 { return rate(p.Offered) }),
+			of("succeeded", render.Bars, render.Blue, func(p *Point) float64 { return rate(p.Succeeded) }),
+			of("rejected", render.Bars, render.Orange, func(p *Point) float64 { return rate(p.Rejected) }),
+			of("failed", render.Bars, render.Wine, func(p *Point) float64 { return rate(p.Failed) }),
+		},
+	}
+	if calls {
+		executions.Title = "Executions and calls per second"
+		executions.Series = append(executions.Series, of("calls of the service", render.Line, render.Teal, func(p *Point) float64 { return rate(p.Calls) }))
+	}
+	largest := ""
+	if len(points) < len(r.Series) {
+		largest = "the largest of any " + render.Time(r.Interval) + " in each " + render.Time(step)
+	}
+	return []render.Chart{
+		executions,
+		{
+			Title: "At the same time, at most", Unit: render.Whole, Until: until(r), Empty: "nothing waited or ran",
+			Series: []render.Series{
+				of("running in the service", render.Back, render.Pale, func(p *Point) float64 { return float64(p.Running) }),
+				of("waiting for a permit", render.Steps, render.Wine, func(p *Point) float64 { return float64(p.Waiting) }),
+			},
+		},
+		{
+			Title: "Latency of what succeeded", Note: largest, Unit: render.Nanoseconds, Until: until(r), Empty: "nothing succeeded",
+			Series: []render.Series{
+				of("p50", render.Line, render.Blue, func(p *Point) float64 { return quantile(&p.Latency, p.Latency.P50) }),
+				of("p99", render.Line, render.Orange, func(p *Point) float64 { return quantile(&p.Latency, p.Latency.P99) }),
+			},
+		},
+	}
+}
+
+// A Named is a Result with the name that a picture of several gives it.
+type Named struct {
+	Name   string
+	Result *Result
+}
+
+// WriteResultsSVG writes a picture of several results beside each other, such as what different limiters do under the
+// same load: for each, how many executions were admitted of the offered ones, per interval, with the same scales.
+// The window with the most permits is marked, by the first of Result.Most. It returns an error if there are no results,
+// or one is nil, or w does.
+func WriteResultsSVG(w io.Writer, title string, results ...Named) error {
+	if len(results) == 0 {
+		return errors.New("simulate: a picture of results needs at least one")
+	}
+	p := render.Report{Title: shownName(title, 150), Columns: min(len(results), 2), Charts: make([]render.Chart, len(results))}
+	all := make([]*render.Chart, len(results))
+	for i, named := range results {
+		if named.Result == nil {
+			return fmt.Errorf("simulate: result %d (%q) is nil", i+1, named.Name)
+		}
+		p.Charts[i] = admittedChart(shownName(named.Name, 80), named.Result)
+		all[i] = &p.Charts[i]
+	}
+	p.Subtitle = []string{"Executions per interval, with the same scales"}
+	render.SameScale(all...)
+	return p.WriteSVG(w)
+}
+
+// admittedChart shows how many of the offered executions were admitted.
+func admittedChart(name string, r *Result) render.Chart {
+	points, step := r.merged(chartPoints)
+	back := render.Series{Name: "offered", Shape: render.Back, Color: render.Grey, Step: step}
+	front := render.Series{Name: "admitted", Shape: render.Bars, Color: render.Blue, Step: step}
+	for i := range points {
+		back.Values = append(back.Values, float64(points[i].Offered))
+		front.Values = append(front.Values, float64(points[i].Admitted))
+	}
+	c := render.Chart{
+		Title: name, Until: until(r), Unit: render.Whole, Series: []render.Series{back, front}, Empty: "no executions",
+		Note: fmt.Sprintf("%s of %s admitted", render.Share(r.Total.Admitted, r.Total.Offered), render.Count(r.Total.Offered)),
+	}
+	if len(r.Most) > 0 && r.Most[0].Permits > 0 {
+		m := r.Most[0]
+		c.Mark = render.Mark{From: m.At, To: m.At + m.Window, Text: "most in any " + render.Time(m.Window) + ": " + render.Count(m.Permits)}
+	}
+	return c
+}
+
+func tables(r *Result) []render.Table {
+	all := []render.Table{
+		totalsTable(r), lengthsTable(r), partsTable("Rejections by strategy", "rejections", "strategy", r.Rejections),
+		partsTable("Failures by reason", "failures", "reason", r.Failures), mostTable(r),
+	}
+	if len(r.Keys.MostOffered) > 0 {
+		all = append(all, keysTable("Keys with the most executions", r.Keys.MostOffered))
+	}
+	if len(r.Keys.MostRejected) > 0 {
+		all = append(all, keysTable("Keys with the most rejections", r.Keys.MostRejected))
+	}
+	return append(all, fairnessTable(r), comeBacksTable(r), assumedTable(r.Assumed), timeTable(r))
+}
+
+func totalsTable(r *Result) render.Table {
+	t := render.Table{Caption: "Totals", Head: []render.Column{{Text: true, Header: true}, {}, {}, {Text: true}}}
+	for _, total := range totals {
+		n := total.count(r)
+		switch {
+		case total.whole == nil:
+			t.Rows = append(t.Rows, []string{total.label, render.Count(n)})
+		case total.name != "unfinished" || n > 0:
+			t.Rows = append(t.Rows, []string{"  " + total.label, render.Count(n), render.Share(n, total.whole.count(r)), "of " + total.of})
+		}
+	}
+	return t
+}
+
+func lengthsTable(r *Result) render.Table {
+	t := render.Table{Caption: "Latencies and waits", Head: []render.Column{{Text: true, Header: true}, {Name: "count"}}, Empty: "nothing took any time"}
+	for _, q := range quantiles {
+		t.Head = append(t.Head, render.Column{Name: q.label})
+	}
+	for _, l := range lengths {
+		of := l.of(r)
+		if of.Max == 0 {
+			continue
+		}
+		row := []string{l.label, render.Count(of.Count)}
+		for _, q := range quantiles {
+			row = append(row, orDash(of.Count > 0, render.Duration(q.value(of))))
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// partsTable shows a count by names, the largest first.
+func partsTable(caption, what, by string, parts map[string]int64) render.Table {
+	t := render.Table{Caption: caption, Head: []render.Column{{Name: what}, {}, {Name: by, Text: true, Header: true, Key: true}}, Empty: "none"}
+	names := slices.SortedFunc(maps.Keys(parts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(parts[b], parts[a]), strings.Compare(a, b))
+	})
+	var sum int64
+	for _, n := range parts {
+		sum += n
+	}
+	for _, name := range names {
+		t.Rows = append(t.Rows, []string{render.Count(parts[name]), render.Share(parts[name], sum), render.Printable(name)})
+	}
+	return t
+}
+
+func mostTable(r *Result) render.Table {
+	t := render.Table{
+		Caption: "Most permits in any window",
+		Note:    "A window can begin at any time. The permits of one key are in the last three columns.",
+		Head: []render.Column{
+			{Name: "window", Header: true}, {Name: "permits"}, {Name: "from"},
+			{Name: "of one key"}, {Name: "from"}, {Name: "key", Text: true, Key: true},
+		},
+		Empty: "not measured",
+	}
+	// Requests of one instant begin a nanosecond apart.
+	from := func(at time.Duration) string { return render.Moment(at.Round(time.Microsecond)) }
+	for _, m := range r.Most {
+		t.Rows = append(t.Rows, []string{
+			render.Time(m.Window), render.Count(m.Permits), orDash(m.Permits > 0, from(m.At)),
+			render.Count(m.KeyPermits), orDash(m.KeyPermits > 0, from(m.KeyAt)), orDash(m.KeyPermits > 0, formatKey(m.Key)),
+		})
+	}
+	return t
+}
+
+// keysTable shows what keys got.
+func keysTable(caption string, keys []KeyCounts) render.Table {
+	t := render.Table{
+		Caption: caption,
+		Head: []render.Column{
+			{Name: "offered"}, {Name: "admitted"}, {Name: "rejected"}, {Name: "fair share"}, {Name: "got of it"},
+			{Name: "key", Text: true, Header: true, Key: true},
+		},
+	}
+	for _, k := range keys {
+		got := "–"
+		if k.Fair > 0 {
+			got = render.Percent(float64(k.Admitted) / k.Fair * 100)
+		}
+		t.Rows = append(t.Rows, []string{
+			render.Count(k.Offered), render.Count(k.Admitted), render.Count(k.Rejected), render.Number(k.Fair), got, formatKey(k.Key),
+		})
+	}
+	return t
+}
+
+func fairnessTable(r *Result) render.Table {
+	k := &r.Keys
+	t := keysTable("Fairness to keys", k.Worst)
+	t.Empty = "no keys"
+	if k.Count > 0 {
+		t.Note = fmt.Sprintf("%s; Jain's index %s (1 is fair); %s starved.", render.Plural(int64(k.Count), "key", "keys"), formatIndex(k.Jain), render.Count(int64(k.Starved)))
+		t.Empty = "no key got less than its fair share"
+	}
+	if k.Unkept > 0 {
+		t.Note += fmt.Sprintf(" %s had further keys, which are not compared.", render.Plural(k.Unkept, "execution", "executions"))
+	}
+	if len(k.Worst) > 0 {
+		t.Note += " The keys that got least of their fair shares:"
+	}
+	return t
+}
+
+func comeBacksTable(r *Result) render.Table {
+	c := &r.ComeBacks
+	t := render.Table{Caption: "Come-backs when Retry-After had passed", Empty: "none"}
+	if c.Count > 0 {
+		t.List = []string{fmt.Sprintf("%s, of which %s admitted (%s)", render.Plural(c.Count, "execution", "executions"), render.Count(c.Admitted), render.Share(c.Admitted, c.Count))}
+	}
+	return t
+}
+
+func assumedTable(assumed []string) render.Table {
+	t := render.Table{Caption: "Assumed", Empty: "nothing"}
+	for _, sentence := range assumed {
+		t.List = append(t.List, render.Printable(sentence))
+	}
+	return t
+}
+
+// tableRows is about how many rows a table over time has: of the 120 intervals of a load 20, and a few for the last requests.
+const tableRows = 24
+
+func timeTable(r *Result) render.Table {
+	points, interval := r.merged(tableRows)
+	t := render.Table{
+		Caption: "Over time",
+		Head: []render.Column{
+			{Name: "from", Header: true}, {Name: "offered"}, {Name: "rejected"}, {Name: "succeeded"}, {Name: "failed"}, {Name: "calls"}, {Name: "waiting"}, {Name: "p99"},
+		},
+		Empty: "nothing happened",
+	}
+	if len(points) > 0 {
+		t.Note = "A row is " + render.Moment(interval) + "; waiting is the most at the same time."
+		if interval > r.Interval {
+			t.Note = fmt.Sprintf("A row is %s; waiting is the most at the same time, and p99 the largest of any %s.", render.Moment(interval), render.Moment(r.Interval))
+		}
+	}
+	for i := range points {
+		p := &points[i]
+		t.Rows = append(t.Rows, []string{
+			render.Moment(p.At), render.Count(p.Offered), render.Count(p.Rejected), render.Count(p.Succeeded), render.Count(p.Failed), render.Count(p.Calls),
+			render.Count(p.Waiting), orDash(p.Latency.Max > 0, render.Duration(p.Latency.P99)),
+		})
+	}
+	return t
+}
+
+// orDash returns text if it means something, and otherwise a dash.
+func orDash(means bool, text string) string {
+	if means {
+		return text
+	}
+	return "–"
+}
+
+// formatKey returns key as a table shows it.
+func formatKey(key string) string {
+	if key == "" {
+		return "(no key)"
+	}
+	return render.Printable(key)
+}
+
+// formatIndex returns Jain's index with three digits. Only 1 is "1".
+func formatIndex(v float64) string {
+	if v > 0.9995 && v < 1 {
+		return ">0.999"
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%.3f", v), ".000")
+}
