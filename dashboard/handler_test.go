@@ -206,8 +206,8 @@ func TestAssets(t *testing.T) {
 // The names that a program or its users choose can be anything.
 func TestPages_HostileNames(t *testing.T) {
 	tags := regexp.MustCompile(`<(script>|img|svg/)`)
-	name := `javascript:"><script>alert(1)</script><img src=x onerror=alert(1)><!-- --><svg/onload=alert(1)>&q=b#c?d=/e%2f/../../etc/passwd` +
-		"\x1b[2J\r\n\x00b\u202egnp.exe\u2066\xff\xfe\n\nevent: tick\ndata: {}\n\n" + `{{.Instance}}"},{"name":"` + strings.Repeat("x", 240)
+	name := `javascript:"><script>alert(1)</script><img src=x onerror=alert(1)><!-- --><svg/onload=alert(1)>&q=b#c?d=/e%2f/../../etc` +
+		"\x1b[2J\r\n\x00b\u202egnp.exe\u2066\xff\xfe\n\nevent: tick\ndata: {}\n\n" + `{{.Instance}}"},{"name":"` // at most 256 bytes
 	s := newScene(t, func(_ *scene, o *Options) {
 		o.ShowKeys = true
 		o.Instance = name
