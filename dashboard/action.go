@@ -3,14 +3,17 @@ package dashboard
 import (
 	"context"
 	"net/url"
+
+	"github.com/weir-go/weir/pipeline"
 )
 
 // An action is what users can do.
 type action struct {
-	page    string                                                    // that it belongs to
-	read    func(ctx context.Context, d *Dashboard, q *request) error // reads what is more than a target; can be nil
-	confirm func(d *Dashboard, q *request) (*confirmation, error)     // returns what the user is asked
-	do      func(ctx context.Context, d *Dashboard, q *request) (*outcome, error)
+	page     string                                                    // that it belongs to
+	severity pipeline.Severity                                         // of its event
+	read     func(ctx context.Context, d *Dashboard, q *request) error // reads what is more than a target; can be nil
+	confirm  func(d *Dashboard, q *request) (*confirmation, error)     // returns what the user is asked
+	do       func(ctx context.Context, d *Dashboard, q *request) (*outcome, error)
 }
 
 // A request is an action that a user asks for, with all that it needs.

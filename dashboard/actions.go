@@ -24,12 +24,12 @@ const (
 )
 
 var actions = map[string]action{
-	ActionReload:      {page: "files", confirm: confirmReload, do: doReload},
-	ActionIsolate:     {page: "circuits", confirm: confirmIsolate, do: doIsolate},
-	ActionClose:       {page: "circuits", confirm: confirmClose, do: doClose},
-	ActionOverride:    {page: "limiters", confirm: confirmOverride, do: doOverride},
-	ActionEndOverride: {page: "limiters", confirm: confirmEndOverride, do: doEndOverride},
-	ActionRelease:     {page: "jobs", read: readRelease, confirm: confirmRelease, do: doRelease},
+	ActionReload:      {"files", pipeline.SeverityInformation, nil, confirmReload, doReload},
+	ActionIsolate:     {"circuits", pipeline.SeverityWarning, nil, confirmIsolate, doIsolate},
+	ActionClose:       {"circuits", pipeline.SeverityWarning, nil, confirmClose, doClose},
+	ActionOverride:    {"limiters", pipeline.SeverityWarning, nil, confirmOverride, doOverride},
+	ActionEndOverride: {"limiters", pipeline.SeverityWarning, nil, confirmEndOverride, doEndOverride},
+	ActionRelease:     {"jobs", pipeline.SeverityWarning, readRelease, confirmRelease, doRelease},
 }
 
 // serveConfirmation asks the user whether an action is to be done.
@@ -145,15 +145,11 @@ func (d *Dashboard) authorize(ctx context.Context, r *http.Request, form url.Val
 // record writes the event and the log line of an action.
 func (d *Dashboard) record(ctx context.Context, q *request, done *outcome, err error) {
 	log := d.options.Logger.With("action", q.Name, "target", q.shown, "user", q.who)
-	severity, text := pipeline.SeverityWarning, ""
-	switch {
-	case err != nil:
+	severity, text := q.action.severity, ""
+	if err != nil {
 		severity, text = pipeline.SeverityError, "not done: "+errorText(err)
 		log.ErrorContext(ctx, "dashboard: action failed", "error", errorText(err))
-	case q.Name == ActionReload:
-		severity = pipeline.SeverityInformation
-		fallthrough
-	default:
+	} else {
 		text = done.Text
 		log.InfoContext(ctx, "dashboard: action done", "result", text)
 	}

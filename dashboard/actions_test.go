@@ -17,6 +17,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/store"
@@ -273,6 +274,18 @@ func TestActions_Override(t *testing.T) {
 		assert.Nil(t, bucket.Override)
 		assert.Equal(t, "bursts of 3, then 1 an hour", bucket.Limits)
 	})
+}
+
+func TestActions_OverrideCalendar(t *testing.T) {
+	s := acting(t, func(s *scene, _ *Options) {
+		s.define("daily", func(b *registry.Builder) error {
+			b.Add(ratelimit.New(b.Limiter("daily", limiter.CalendarOptions{PermitLimit: 5, Every: rate.Day}), nil))
+			return nil
+		})
+	})
+	status, text := s.act(ActionOverride, "daily", "set.every", "month", "set.zone", "UTC", "for", "1h", "reason", "test")
+	require.Equal(t, http.StatusOK, status, text)
+	assert.Equal(t, "5 each month, in UTC", s.view("/limiters.json?q=daily").Limiters[0].Limits)
 }
 
 func TestActions_EndOverride(t *testing.T) {
