@@ -141,7 +141,7 @@ func TestJobs(t *testing.T) {
 		require.NoError(t, err)
 		texts := map[string]string{}
 		for _, l := range limiters {
-			texts[l.String()] = l.Options
+			texts[l.Type+"/"+l.Name] = l.Options
 			if l.Name == "tenants" {
 				assert.Equal(t, []int{1, 1, 1}, []int{l.Keys, l.Holders, l.Waiters})
 			}
