@@ -1,4 +1,4 @@
-package jobs
+package jobsconfig
 
 import (
 	"strings"
@@ -7,10 +7,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/jobs"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const configYAML = `# limits of what sends mail
 limiters:
@@ -37,7 +40,7 @@ limiters:
 throttles:
   - kinds: [newsletter_*, digest]
     strict: true
-    action: cancel
+    cancel: true
     min_delay: 1m30s
     limits:
       - semaphore: smtp
@@ -60,7 +63,7 @@ const configJSON = `{
     {"dynamic_window": "other", "interval": "1.5s", "limit": 4}
   ],
   "throttles": [
-    {"kinds": ["newsletter_*", "digest"], "strict": true, "action": "cancel", "min_delay": "90s", "limits": [
+    {"kinds": ["newsletter_*", "digest"], "strict": true, "cancel": true, "min_delay": "90s", "limits": [
       {"semaphore": "smtp"}, {"dynamic_window": "newsletter", "key": "{tenant}"}
     ]},
     {"kinds": ["*"], "limits": [
@@ -71,48 +74,42 @@ const configJSON = `{
   ]
 }`
 
-func TestParseConfig(t *testing.T) {
-	want := Config{
-		Limiters: []Definition{
+func TestParse(t *testing.T) {
+	want := jobs.Config{
+		Limiters: []jobs.Definition{
 			{Semaphore: "smtp", MaxCount: 10},
 			{FixedWindow: "api", Limit: 5000, Interval: time.Hour},
 			{SlidingWindow: "api", Limit: 4, Interval: time.Hour, Buckets: 3},
 			{DynamicWindow: "newsletter", Interval: time.Hour, Buckets: 60, Capacity: 10_000, MinLimit: 1000, MaxLimit: 5000, MaxKeys: 7, AtOnce: true},
 			{DynamicWindow: "other", Interval: 1500 * time.Millisecond, Limit: 4},
 		},
-		Throttles: []KindThrottle{
-			{Kinds: []string{"newsletter_*", "digest"}, Throttle: Throttle{Strict: true, Action: Cancel, MinDelay: 90 * time.Second,
-				Limits: []Limit{{Semaphore: "smtp"}, {DynamicWindow: "newsletter", Key: "{tenant}"}}}},
-			{Kinds: []string{"*"}, Throttle: Throttle{Limits: []Limit{
-				{Mutex: "batch", Key: "{metadata:queue}", Owner: "{metadata:batch}", Mode: Acquire, Deadline: -1},
-				{Mutex: "other", Owner: "x", Mode: Acquire, Deadline: 2 * time.Hour},
-				{Mutex: "third", Owner: "x", Mode: Release},
+		Throttles: []jobs.KindThrottle{
+			{Kinds: []string{"newsletter_*", "digest"}, Throttle: jobs.Throttle{Strict: true, Cancel: true, MinDelay: 90 * time.Second,
+				Limits: []jobs.Limit{{Semaphore: "smtp"}, {DynamicWindow: "newsletter", Key: "{tenant}"}}}},
+			{Kinds: []string{"*"}, Throttle: jobs.Throttle{Limits: []jobs.Limit{
+				{Mutex: "batch", Key: "{metadata:queue}", Owner: "{metadata:batch}", Mode: jobs.Acquire, Deadline: -1},
+				{Mutex: "other", Owner: "x", Mode: jobs.Acquire, Deadline: 2 * time.Hour},
+				{Mutex: "third", Owner: "x", Mode: jobs.Release},
 			}}},
 		},
 	}
 	for _, text := range []string{configYAML, configJSON} {
-		got, err := ParseConfig([]byte(text))
+		got, err := Parse([]byte(text))
 		require.NoError(t, err)
 		assert.Equal(t, want, got)
 	}
-	settings, rules, err := want.parse()
-	require.NoError(t, err)
-	require.Len(t, settings, 5)
-	assert.Equal(t, checkedDefinition{Ref{Type: Semaphore, Name: "smtp"}, SemaphoreOptions{MaxCount: 10}}, settings[0])
-	assert.Equal(t, checkedDefinition{Ref{Type: DynamicWindow, Name: "other"}, DynamicWindowOptions{Interval: 1500 * time.Millisecond, Limit: 4}}, settings[4])
-	assert.Len(t, rules, 2)
 }
 
-func TestParseConfig_Empty(t *testing.T) {
+func TestParse_Empty(t *testing.T) {
 	for _, text := range []string{"", "\n", "# nothing\n", "{}", "null", "---\n", "limiters:\nthrottles:\n", "limiters: []", "\xef\xbb\xbf{}", "...\n"} {
-		got, err := ParseConfig([]byte(text))
+		got, err := Parse([]byte(text))
 		assert.NoError(t, err, "%q", text)
 		assert.Empty(t, got.Limiters, "%q", text)
 		assert.Empty(t, got.Throttles, "%q", text)
 	}
 }
 
-func TestParseConfig_NamesTheLine(t *testing.T) {
+func TestParse_NamesTheLine(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"limiter: []\n", "line 1: field limiter not found"},
 		{"limiters:\n  - semaphore: a\n    max_count: 1\n    maxcount: 1\n", "line 4: field maxcount not found"},
@@ -134,7 +131,7 @@ func TestParseConfig_NamesTheLine(t *testing.T) {
 		{"text\n", "line 1: cannot construct"},
 		{"throttles:\n  - kinds: a\n", "line 2: cannot construct"},
 		{"throttles:\n  - kinds: [a]\n    limits: [{mutex: m, key: {x}}]\n", "line 3: cannot construct"},
-		{"throttles:\n  - kinds: [a]\n    action: delete\n", `line 3: action must be one of snooze, cancel, got "delete"`},
+		{"throttles:\n  - kinds: [a]\n    cancel: maybe\n", "line 3: cannot construct"},
 		{"throttles:\n  - kinds: [a]\n    limits: [{mutex: m, owner: o, mode: hold}]\n", `line 3: mode must be one of acquire_and_release, acquire, release, got "hold"`},
 		{"throttles:\n  - kinds: [a]\n    limits: [{mutex: m, owner: o, mode: acquire, deadline: -2}]\n", "line 3: deadline must be a duration with its unit, such as 30s, got -2"},
 		{"limiters:\n\t- semaphore: a\n", "line 2: found character that cannot start any token"},
@@ -151,7 +148,7 @@ func TestParseConfig_NamesTheLine(t *testing.T) {
 		{`{"limiters": []} {}`, "line 1: did not find expected <document start>"},
 		{`{"limiters": [}`, "line 1: did not find"},
 	} {
-		got, err := ParseConfig([]byte(c.text))
+		got, err := Parse([]byte(c.text))
 		require.ErrorIs(t, err, weir.ErrInvalidOptions, "%q", c.text)
 		assert.ErrorContains(t, err, c.want, "%q", c.text)
 		assert.Equal(t, 1, strings.Count(err.Error(), "jobs: "), "%v", err)
@@ -159,8 +156,8 @@ func TestParseConfig_NamesTheLine(t *testing.T) {
 	}
 }
 
-func TestParseConfig_NamesTheField(t *testing.T) {
-	const none = " must have one of semaphore, fixed_window, sliding_window and dynamic_window, got "
+func TestParse_NamesTheField(t *testing.T) {
+	const none = " must have exactly one of semaphore, fixed_window, sliding_window, dynamic_window, got "
 	for _, c := range []struct{ text, want string }{
 		{"limiters: [{}]", "limiters[0]" + none + "0"},
 		{"limiters: [{max_count: 1}]", "limiters[0]" + none + "0"},
@@ -170,8 +167,8 @@ func TestParseConfig_NamesTheField(t *testing.T) {
 		{"limiters: [{fixed_window: a, limit: 1, interval: 1s, buckets: 1}]", "limiters[0] must have only the options of a fixed window"},
 		{"limiters: [{sliding_window: a, limit: 1, interval: 1s, buckets: 1, capacity: 5}]", "must have only the options of a sliding window"},
 		{"limiters: [{dynamic_window: a, limit: 1, interval: 1s, max_count: 5}]", "must have only the options of a dynamic window"},
-		{"limiters: [{semaphore: a, max_count: 1}, {semaphore: a, max_count: 1}]", `limiters[1].semaphore must not be there twice, got "a"`},
-		{"limiters: [&a {semaphore: a, max_count: 1}, *a]", `limiters[1].semaphore must not be there twice, got "a"`},
+		{"limiters: [{semaphore: a, max_count: 1}, {semaphore: a, max_count: 1}]", `limiters[1] must not set this semaphore a second time, got "a"`},
+		{"limiters: [&a {semaphore: a, max_count: 1}, *a]", `limiters[1] must not set this semaphore a second time, got "a"`},
 		{`limiters: [{semaphore: "a\0b", max_count: 1}]`, `limiters[0].semaphore must be valid UTF-8 without control characters, got "a\x00b"`},
 		{"limiters: [{semaphore: " + strings.Repeat("n", 101) + ", max_count: 1}]", "limiters[0].semaphore must have 1 to 100 bytes"},
 		{"limiters: [{sliding_window: a}]", "limiters[0].limit must be 1 to 1000000000, got 0; limiters[0].interval must be 1s to"},
@@ -180,23 +177,23 @@ func TestParseConfig_NamesTheField(t *testing.T) {
 		{"throttles: [{kinds: ['']}]", `throttles[0].kinds[0] must not be empty, and have * at its end only, got ""`},
 		{"throttles: [{kinds: ['a*b']}]", `throttles[0].kinds[0] must not be empty, and have * at its end only, got "a*b"`},
 		{"throttles: [{kinds: ['**']}]", `throttles[0].kinds[0] must not be empty, and have * at its end only, got "**"`},
-		{"throttles: [{kinds: [a], limits: [{}]}]", "throttles[0].limits[0] must have one of mutex, semaphore"},
+		{"throttles: [{kinds: [a], limits: [{}]}]", "throttles[0].limits[0] must have exactly one of mutex, semaphore"},
 		{"throttles: [{kinds: [a], min_delay: -1s}]", "throttles[0].min_delay must be 0 to 87600h0m0s, got -1s"},
 		{"throttles: [{kinds: [a], limits: [{mutex: m, key: '{'}]}]", `throttles[0].limits[0].key must have braces around the name of a field, and no others, got "{"`},
 	} {
-		_, err := ParseConfig([]byte(c.text))
+		_, err := Parse([]byte(c.text))
 		require.ErrorIs(t, err, weir.ErrInvalidOptions, "%q", c.text)
 		assert.ErrorContains(t, err, c.want, "%q", c.text)
 		assert.Equal(t, 1, strings.Count(err.Error(), "jobs: "), "%v", err)
 	}
-	_, err := ParseConfig([]byte("limiters: [{semaphore: a}, {}]\nthrottles: [{kinds: [a], action: '', limits: [{mutex: m, key: '}'}]}, {}]"))
+	_, err := Parse([]byte("limiters: [{semaphore: a}, {}]\nthrottles: [{kinds: [a], limits: [{mutex: m, key: '}'}]}, {}]"))
 	for _, want := range []string{"limiters[0]", "limiters[1]", "throttles[0]", "throttles[1]"} {
 		assert.ErrorContains(t, err, want, "all at once")
 	}
 }
 
 // What is hostile ends soon, and in an error.
-func TestParseConfig_Hostile(t *testing.T) {
+func TestParse_Hostile(t *testing.T) {
 	bomb := "limiters:\n- &a0 {semaphore: a, max_count: 1}\n"
 	for name := range strings.SplitSeq("bcdefghij", "") {
 		bomb += "- &" + name + " [" + strings.TrimSuffix(strings.Repeat("*"+string(name[0]-1)+",", 9), ",") + "]\n"
@@ -212,67 +209,24 @@ func TestParseConfig_Hostile(t *testing.T) {
 		"long scalar":   "limiters: [{semaphore: " + strings.Repeat("x", 1<<16) + ", max_count: 1}]",
 		"many":          "limiters:\n" + strings.Repeat("- {}\n", 500),
 	} {
-		_, err := ParseConfig([]byte(text))
+		_, err := Parse([]byte(text))
 		assert.ErrorIs(t, err, weir.ErrInvalidOptions, name)
 	}
 }
 
-func TestKindThrottles_Of(t *testing.T) {
-	c := Config{Throttles: []KindThrottle{
-		{Kinds: []string{"mail"}, Throttle: Throttle{MinDelay: 1}},
-		{Kinds: []string{"mail*", "mail_a", "m*"}, Throttle: Throttle{MinDelay: 2}},
-		{Kinds: []string{"*"}, Throttle: Throttle{MinDelay: 3}},
-		{Kinds: []string{"other", "mail_b"}, Throttle: Throttle{MinDelay: 4}},
-	}}
-	_, rules, err := c.parse()
-	require.NoError(t, err)
-	for kind, want := range map[string][]time.Duration{
-		"mail": {1, 2, 3}, "mail_a": {2, 3}, "mail_b": {2, 3, 4}, "mailx": {2, 3}, "m": {2, 3}, "Mail": {3}, "": {3}, "other": {3, 4}, "mail*": {2, 3}, "amail": {3},
-	} {
-		var got []time.Duration
-		for _, p := range rules.of(kind) {
-			got = append(got, p.minDelay)
-		}
-		assert.Equal(t, want, got, "%q", kind)
-	}
-	assert.Empty(t, kindThrottles(nil).of("mail"))
-}
-
-// What ParseConfig accepts can be set and used, and nothing makes it panic.
-func FuzzParseConfig(f *testing.F) {
+// What Parse accepts can be set and used, and nothing makes it panic.
+func FuzzParse(f *testing.F) {
 	f.Add([]byte(configYAML))
 	f.Add([]byte(configJSON))
 	f.Add([]byte("limiters: [&a {semaphore: a, max_count: 1}, *a]"))
 	f.Add([]byte("throttles: [{kinds: [a], limits: [{mutex: m, <<: {key: '{x}'}}]}]"))
 	f.Add([]byte("limiters:\n  - &x [*x]\n---\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		c, err := ParseConfig(text)
+		c, err := Parse(text)
 		if err != nil {
 			require.ErrorIs(t, err, weir.ErrInvalidOptions)
 			return
 		}
-		settings, rules, err := c.parse()
-		require.NoError(t, err)
-		require.Len(t, settings, len(c.Limiters))
-		require.Len(t, rules, len(c.Throttles))
-		for _, s := range settings {
-			require.Empty(t, wrong(s.options))
-			requireName(t, s.ref.Name)
-		}
-		for _, r := range rules {
-			require.NotEmpty(t, r.kinds)
-			for _, u := range r.limits {
-				requireName(t, u.ref.Name)
-				require.GreaterOrEqual(t, u.deadline, time.Duration(0))
-			}
-		}
+		require.NoError(t, c.Validate())
 	})
-}
-
-// requireName fails if name cannot be the name of a limiter.
-func requireName(t *testing.T, name string) {
-	t.Helper()
-	var p validate.Problems
-	checkName(&p, "Name", name)
-	require.NoError(t, p.Err("jobs"))
 }

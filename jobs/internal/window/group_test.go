@@ -1,6 +1,7 @@
-package jobs
+package window
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -14,7 +15,7 @@ import (
 // A dynamicModel keeps the states of a dynamic window's keys as the database does, and a list of all starts.
 type dynamicModel struct {
 	t      testing.TB
-	rules  rules
+	rules  Rules
 	now    int64 // µs
 	states map[string]string
 	starts []dynamicStart
@@ -25,25 +26,55 @@ type dynamicStart struct {
 	at  int64 // µs
 }
 
-func newDynamic(t testing.TB, o DynamicWindowOptions) *dynamicModel {
-	t.Helper()
-	require.Empty(t, wrong(o))
-	return &dynamicModel{t: t, rules: o.rules(), now: 1_700_006_400 * second, states: map[string]string{}}
+// options are those of a dynamic window in jobs.Definition.
+type options struct {
+	Interval                                              time.Duration
+	Buckets, Capacity, Limit, MinLimit, MaxLimit, MaxKeys int
+	AtOnce                                                bool
 }
 
-// read makes a resource of the states, as a batch does, with a window for the key.
-func (m *dynamicModel) read(key string) *dynamicWindow {
-	b := newBatch(m.now)
-	b.rows[0] = &keyRow{rules: m.rules}
-	var parts []dynamicKey
-	for k, state := range m.states {
-		if state != "" && k != key {
-			parts = append(parts, dynamicKey{ID: int64(len(parts) + 1), Key: k, State: state})
+func newDynamic(t testing.TB, o options) *dynamicModel {
+	t.Helper()
+	s := &Shares{Capacity: int64(o.Capacity), Min: int64(o.Limit), Max: int64(o.Limit), Keys: int64(cmp.Or(o.MaxKeys, 1000)), AtOnce: o.AtOnce}
+	if o.Limit == 0 {
+		s.Min, s.Max = int64(max(o.MinLimit, 1)), int64(cmp.Or(o.MaxLimit, o.Capacity))
+	}
+	if s.Capacity > 0 {
+		s.Keys = min(s.Keys, s.Capacity/s.Min)
+	}
+	r := rulesOf(s.Max, o.Interval, int64(max(o.Buckets, 1)))
+	r.Shares = s
+	return &dynamicModel{t: t, rules: r, now: 1_700_006_400 * second, states: map[string]string{}}
+}
+
+// A dynamicWindow is a group with the names of its keys.
+type dynamicWindow struct {
+	*group
+	keys map[string]*Window
+}
+
+func (d *dynamicWindow) admits(key string, due bool) bool { return d.keys[key].Admits(due) }
+
+func (d *dynamicWindow) limitOf(key string, at int64) (int64, bool) { return d.keys[key].limitAt(at) }
+
+func (d *dynamicWindow) firstFreeOf(key string, from int64) int64 {
+	return d.firstFree(d.keys[key], from)
+}
+
+// read reads the states as a batch does that needs these keys.
+func (m *dynamicModel) read(needed ...string) *dynamicWindow {
+	states := map[string]string{}
+	for key, state := range m.states {
+		if state != "" {
+			states[key] = state
 		}
 	}
-	parts = append(parts, dynamicKey{ID: int64(len(parts) + 1), Key: key, State: m.states[key]})
-	require.NoError(m.t, b.prepare(storedRows{dynamic: parts}))
-	return b.dynamic[0]
+	for _, key := range needed {
+		states[key] = m.states[key]
+	}
+	keys, err := ReadGroup(states, m.rules, m.now)
+	require.NoError(m.t, err)
+	return &dynamicWindow{keys[needed[0]].group, keys}
 }
 
 // start reports whether an execution of the key begins.
@@ -52,7 +83,7 @@ func (m *dynamicModel) start(key string) bool {
 	if !d.admits(key, false) {
 		return false
 	}
-	d.keys[key].start()
+	d.keys[key].Start()
 	m.states[key] = d.keys[key].String()
 	m.starts = append(m.starts, dynamicStart{key, m.now})
 	return true
@@ -92,7 +123,7 @@ var sharesTable = [][]int64{
 }
 
 func TestDynamicWindow_SharesTable(t *testing.T) {
-	o := DynamicWindowOptions{Interval: time.Hour, Buckets: 60, Capacity: 20, MinLimit: 2, MaxLimit: 20}
+	o := options{Interval: time.Hour, Buckets: 60, Capacity: 20, MinLimit: 2, MaxLimit: 20}
 	for i, want := range sharesTable {
 		keys := keyNames(i + 1)
 		for _, atOnce := range []bool{false, true} {
@@ -103,7 +134,7 @@ func TestDynamicWindow_SharesTable(t *testing.T) {
 			}
 			var shares []int64
 			for _, key := range keys {
-				share, ok := m.read(key).keyLimit(key, m.now/m.rules.bucket)
+				share, ok := m.read(key).limitOf(key, m.now/m.rules.Bucket)
 				require.True(t, ok)
 				shares = append(shares, share)
 			}
@@ -118,7 +149,7 @@ func TestDynamicWindow_SharesTable(t *testing.T) {
 
 // Keys that come and go: the others have more when one has left the window.
 func TestDynamicWindow_SharesComeAndGo(t *testing.T) {
-	m := newDynamic(t, DynamicWindowOptions{Interval: time.Minute, Buckets: 2, Capacity: 20, MinLimit: 2})
+	m := newDynamic(t, options{Interval: time.Minute, Buckets: 2, Capacity: 20, MinLimit: 2})
 	keys := keyNames(10)
 	for i := range keys {
 		require.True(t, m.start(keys[i]))
@@ -140,7 +171,7 @@ func TestDynamicWindow_SharesComeAndGo(t *testing.T) {
 func (m *dynamicModel) sharesOf(keys []string) (shares []int64) {
 	for _, key := range keys {
 		d := m.read(key)
-		share, ok := d.keyLimit(key, d.now)
+		share, ok := d.limitOf(key, d.now)
 		require.True(m.t, ok)
 		shares = append(shares, share)
 	}
@@ -149,27 +180,27 @@ func (m *dynamicModel) sharesOf(keys []string) (shares []int64) {
 
 // capacity: 20, limit: 4: at most 5 keys at a time, and each has its 4.
 func TestDynamicWindow_LimitWithCapacity(t *testing.T) {
-	m := newDynamic(t, DynamicWindowOptions{Interval: time.Minute, Capacity: 20, Limit: 4})
+	m := newDynamic(t, options{Interval: time.Minute, Capacity: 20, Limit: 4})
 	keys := keyNames(7)
 	assert.Equal(t, []int64{4, 4, 4, 4, 4, 0, 0}, m.fill(keys))
 	m.now += 60 * second
 	slices.Reverse(keys)
 	assert.Equal(t, []int64{4, 4, 4, 4, 4, 0, 0}, m.fill(keys), "in any order")
-	m = newDynamic(t, DynamicWindowOptions{Interval: time.Minute, Capacity: 23, Limit: 4})
+	m = newDynamic(t, options{Interval: time.Minute, Capacity: 23, Limit: 4})
 	assert.Equal(t, []int64{4, 4, 4, 4, 4, 0}, m.fill(keyNames(6)), "what is left over is too little for a sixth")
-	m = newDynamic(t, DynamicWindowOptions{Interval: time.Minute, Limit: 4})
+	m = newDynamic(t, options{Interval: time.Minute, Limit: 4})
 	assert.Equal(t, []int64{4, 4, 4}, m.fill(keyNames(3)), "no capacity")
 }
 
 func TestDynamicWindow_Newcomer(t *testing.T) {
-	o := DynamicWindowOptions{Interval: time.Minute, Buckets: 2, Capacity: 20, MinLimit: 2, MaxLimit: 20}
+	o := options{Interval: time.Minute, Buckets: 2, Capacity: 20, MinLimit: 2, MaxLimit: 20}
 	t.Run("strict", func(t *testing.T) {
 		m := newDynamic(t, o)
 		assert.Equal(t, []int64{20}, m.fill([]string{"first"}))
 		for range 3 {
 			assert.False(t, m.start("second"), "nothing until the window moves")
 			d := m.read("second")
-			assert.Equal(t, m.starts[0].at+60*second, d.firstFree("second", d.now)*d.bucket)
+			assert.Equal(t, m.starts[0].at+60*second, d.firstFreeOf("second", d.now)*d.Bucket)
 			m.now += 29 * second
 		}
 		m.now = m.starts[0].at + 60*second
@@ -186,39 +217,32 @@ func TestDynamicWindow_Newcomer(t *testing.T) {
 }
 
 func TestDynamicWindow_MaxKeys(t *testing.T) {
-	m := newDynamic(t, DynamicWindowOptions{Interval: time.Hour, Limit: 2})
-	assert.EqualValues(t, 1000, m.rules.dynamic.keys, "by default")
+	m := newDynamic(t, options{Interval: time.Hour, Limit: 2})
+	assert.EqualValues(t, 1000, m.rules.Shares.Keys, "by default")
 	keys := keyNames(1001)
-	b := newBatch(m.now)
-	b.rows[0] = &keyRow{rules: m.rules}
-	var parts []dynamicKey
-	for i, key := range keys {
-		parts = append(parts, dynamicKey{ID: int64(i + 1), Key: key})
-	}
-	require.NoError(t, b.prepare(storedRows{dynamic: parts}))
-	d := b.dynamic[0]
+	d := m.read(keys...)
 	for i, key := range keys {
 		require.Equal(t, i < 1000, d.admits(key, false), "%s", key)
 		if i < 1000 {
-			d.keys[key].start()
+			d.keys[key].Start()
 		}
 	}
 	assert.True(t, d.admits(keys[5], false), "the keys that take part go on")
-	assert.Equal(t, d.now+1, d.firstFree(keys[1000], d.now), "it waits until others have left")
+	assert.Equal(t, d.now+1, d.firstFreeOf(keys[1000], d.now), "it waits until others have left")
 
-	m = newDynamic(t, DynamicWindowOptions{Interval: time.Hour, Limit: 2, MaxKeys: 2})
+	m = newDynamic(t, options{Interval: time.Hour, Limit: 2, MaxKeys: 2})
 	assert.Equal(t, []int64{2, 2, 0}, m.fill(keyNames(3)))
-	m = newDynamic(t, DynamicWindowOptions{Interval: time.Hour, Capacity: 6, MaxKeys: 2})
+	m = newDynamic(t, options{Interval: time.Hour, Capacity: 6, MaxKeys: 2})
 	assert.Equal(t, []int64{3, 3, 0}, m.fill(keyNames(3)))
 }
 
 // A key that only has a reservation takes part from then on: the others' shares are smaller, so that there is a place
 // for it when it comes.
 func TestDynamicWindow_ReservationsTakePart(t *testing.T) {
-	m := newDynamic(t, DynamicWindowOptions{Interval: time.Minute, Capacity: 20, MinLimit: 2})
+	m := newDynamic(t, options{Interval: time.Minute, Capacity: 20, MinLimit: 2})
 	m.fill([]string{"first"})
 	d := m.read("second")
-	place := d.firstFree("second", d.now)
+	place := d.firstFreeOf("second", d.now)
 	d.keys["second"].reserve(place)
 	m.states["second"] = d.keys["second"].String()
 	m.now += 60 * second
@@ -237,7 +261,7 @@ func TestDynamicWindow_NeverMoreThanCapacity(t *testing.T) {
 	for seed := range uint64(15) {
 		rnd := rand.New(rand.NewPCG(seed, 4))
 		capacity := 1 + rnd.IntN(20)
-		o := DynamicWindowOptions{Interval: time.Duration(1+rnd.IntN(5)) * 6 * time.Second, Buckets: 1 + rnd.IntN(6), Capacity: capacity, MinLimit: rnd.IntN(1 + min(capacity, 4))}
+		o := options{Interval: time.Duration(1+rnd.IntN(5)) * 6 * time.Second, Buckets: 1 + rnd.IntN(6), Capacity: capacity, MinLimit: rnd.IntN(1 + min(capacity, 4))}
 		if rnd.IntN(3) == 0 {
 			o.MaxLimit = max(o.MinLimit, 1) + rnd.IntN(capacity-max(o.MinLimit, 1)+1)
 		}
@@ -248,62 +272,25 @@ func TestDynamicWindow_NeverMoreThanCapacity(t *testing.T) {
 		m := newDynamic(t, o)
 		keys := keyNames(1 + rnd.IntN(8))
 		for range 150 {
-			m.now += rnd.Int64N(m.rules.bucket)
+			m.now += rnd.Int64N(m.rules.Bucket)
 			key := keys[rnd.IntN(1+rnd.IntN(len(keys)))] // the first come most
 			d := m.read(key)
 			free := d.admits(key, false)
-			m.starts = slices.DeleteFunc(m.starts, func(s dynamicStart) bool { return s.at/m.rules.bucket <= d.now-m.rules.buckets })
-			all, own, active := int64(len(m.starts)), int64(0), map[string]bool{key: true}
+			m.starts = slices.DeleteFunc(m.starts, func(s dynamicStart) bool { return s.at/m.rules.Bucket <= d.now-m.rules.Buckets })
+			all, own := int64(len(m.starts)), int64(0)
 			for _, s := range m.starts {
-				active[s.key] = true
 				if s.key == key {
 					own++
 				}
 			}
-			n, rank := int64(len(active)), int64(0)
-			for other := range active {
-				if other < key {
-					rank++
-				}
-			}
-			share := m.rules.dynamic.capacity / n
-			if rank < m.rules.dynamic.capacity%n {
-				share++
-			}
-			share = max(m.rules.dynamic.min, min(share, m.rules.dynamic.max))
-			want := all < m.rules.dynamic.capacity && own < share && (own > 0 || n <= m.rules.dynamic.keys)
-			require.Equal(t, want, free, "seed %d: %+v: %d of %d in all, %d of %d of %s, %d keys", seed, o, all, capacity, own, share, key, n)
-			require.Equal(t, free, d.firstFree(key, d.now) == d.now, "seed %d", seed)
+			share, ok := naiveShare(d, key, d.now)
+			want := ok && all < m.rules.Shares.Capacity && own < share
+			require.Equal(t, want, free, "seed %d: %+v: %d of %d in all, %d of %d of %s", seed, o, all, capacity, own, share, key)
+			require.Equal(t, free, d.firstFreeOf(key, d.now) == d.now, "seed %d", seed)
 			if free {
 				require.True(t, m.start(key))
 			}
 			require.LessOrEqual(t, len(m.starts), capacity)
-		}
-	}
-}
-
-// firstFree of a key is the first bucket in which it would be admitted if nothing happened until then.
-func TestDynamicWindow_FirstFreeIsTheFirst(t *testing.T) {
-	for seed := range uint64(30) {
-		rnd := rand.New(rand.NewPCG(seed, 5))
-		buckets := 1 + rnd.IntN(6)
-		o := DynamicWindowOptions{Interval: time.Duration(buckets) * time.Second, Buckets: buckets, Capacity: 4 + rnd.IntN(9), MinLimit: 1 + rnd.IntN(3), AtOnce: rnd.IntN(2) == 0}
-		m := newDynamic(t, o)
-		keys := keyNames(4)
-		for range 40 {
-			m.now += rnd.Int64N(second)
-			key := keys[rnd.IntN(len(keys))]
-			d := m.read(key)
-			from := d.now + int64(rnd.IntN(2)*rnd.IntN(buckets))
-			got := d.firstFree(key, from)
-			require.Equal(t, naiveFirstFree(d, key, from), got, "seed %d: %+v, key %s, from %d, states %q", seed, o, key, from, m.states)
-			switch rnd.IntN(3) {
-			case 0:
-				d.keys[key].reserve(got)
-				m.states[key] = d.keys[key].String()
-			case 1:
-				m.start(key)
-			}
 		}
 	}
 }
@@ -313,8 +300,8 @@ func naiveShare(d *dynamicWindow, key string, at int64) (int64, bool) {
 	n, rank, in := int64(0), int64(0), false
 	for other, w := range d.keys {
 		used := false
-		for _, b := range w.filled {
-			used = used || b.at > at-d.buckets && b.at <= at && b.started+b.reserved > 0
+		for _, b := range w.Filled {
+			used = used || b.At > at-d.Buckets && b.At <= at && b.Started+b.Reserved > 0
 		}
 		if used {
 			n++
@@ -325,36 +312,36 @@ func naiveShare(d *dynamicWindow, key string, at int64) (int64, bool) {
 		}
 	}
 	if !in {
-		if n >= d.dynamic.keys {
+		if n >= d.Shares.Keys {
 			return 0, false
 		}
 		n++
 	}
-	if d.dynamic.capacity == 0 {
-		return d.dynamic.max, true
+	if d.Shares.Capacity == 0 {
+		return d.Shares.Max, true
 	}
-	share := d.dynamic.capacity / n
-	if rank < d.dynamic.capacity%n {
+	share := d.Shares.Capacity / n
+	if rank < d.Shares.Capacity%n {
 		share++
 	}
-	return max(d.dynamic.min, min(share, d.dynamic.max)), true
+	return max(d.Shares.Min, min(share, d.Shares.Max)), true
 }
 
 func naiveFirstFree(d *dynamicWindow, key string, from int64) int64 {
-	m := &naiveWindow{buckets: d.buckets}
-	for _, b := range d.keys[key].filled {
-		m.starts = append(m.starts, slices.Repeat([]int64{b.at}, int(b.started+b.reserved))...)
+	m := &naiveWindow{buckets: d.Buckets}
+	for _, b := range d.keys[key].Filled {
+		m.starts = append(m.starts, slices.Repeat([]int64{b.At}, int(b.Started+b.Reserved))...)
 	}
 	for ; ; from++ {
 		all := int64(0)
 		for _, w := range d.keys {
-			for _, b := range w.filled {
-				if b.at > from-d.buckets && b.at <= from {
-					all += b.started
+			for _, b := range w.Filled {
+				if b.At > from-d.Buckets && b.At <= from {
+					all += b.Started
 				}
 			}
 		}
-		if share, ok := naiveShare(d, key, from); ok && m.fits(from, from, share) && (d.dynamic.atOnce || d.dynamic.capacity == 0 || all < d.dynamic.capacity) {
+		if share, ok := naiveShare(d, key, from); ok && m.fits(from, from, share) && (d.Shares.AtOnce || d.Shares.Capacity == 0 || all < d.Shares.Capacity) {
 			return from
 		}
 	}
@@ -365,7 +352,7 @@ func TestDynamicWindow_ManyRequestsInOneBatch(t *testing.T) {
 	for seed := range uint64(15) {
 		rnd := rand.New(rand.NewPCG(seed, 9))
 		buckets := 1 + rnd.IntN(6)
-		o := DynamicWindowOptions{Interval: time.Duration(buckets) * time.Second, Buckets: buckets, Capacity: 3 + rnd.IntN(9), MinLimit: 1 + rnd.IntN(3), AtOnce: rnd.IntN(2) == 0}
+		o := options{Interval: time.Duration(buckets) * time.Second, Buckets: buckets, Capacity: 3 + rnd.IntN(9), MinLimit: 1 + rnd.IntN(3), AtOnce: rnd.IntN(2) == 0}
 		if rnd.IntN(4) == 0 {
 			o.Capacity, o.MinLimit, o.AtOnce, o.Limit, o.MaxKeys = 0, 0, false, 1+rnd.IntN(3), 2
 		}
@@ -373,22 +360,17 @@ func TestDynamicWindow_ManyRequestsInOneBatch(t *testing.T) {
 		keys := keyNames(1 + rnd.IntN(5))
 		for range 6 {
 			m.now += rnd.Int64N(3 * second)
-			d := m.read(keys[0])
-			for _, key := range keys[1:] {
-				if d.keys[key] == nil {
-					d.keys[key] = &window{width: d.bucket, buckets: d.buckets, now: d.now}
-				}
-			}
+			d := m.read(keys...)
 			for range 40 {
 				key := keys[rnd.IntN(len(keys))]
 				w, from := d.keys[key], d.now+int64(rnd.IntN(2)*rnd.IntN(2*buckets))
-				share, ok := d.keyLimit(key, from)
+				share, ok := d.limitOf(key, from)
 				wantShare, wantOK := naiveShare(d, key, from)
 				require.Equal(t, wantOK, ok, "seed %d", seed)
 				if ok {
 					require.Equal(t, wantShare, share, "seed %d", seed)
 				}
-				free := d.firstFree(key, from)
+				free := d.firstFreeOf(key, from)
 				require.Equal(t, naiveFirstFree(d, key, from), free, "seed %d: %+v, key %s from %d", seed, o, key, from)
 				require.Equal(t, naiveFirstFree(d, key, d.now) == d.now, d.admits(key, false), "seed %d", seed)
 				switch rnd.IntN(4) {
@@ -396,16 +378,16 @@ func TestDynamicWindow_ManyRequestsInOneBatch(t *testing.T) {
 					w.reserve(free)
 				case 1:
 					if d.admits(key, false) {
-						w.start()
+						w.Start()
 					}
 				case 2:
-					if n := len(w.filled); n > 0 {
-						w.withdraw(w.filled[rnd.IntN(n)].at)
+					if n := len(w.Filled); n > 0 {
+						w.withdraw(w.Filled[rnd.IntN(n)].At)
 					}
 				case 3: // counted for a job that needs another key too, and taken back
 					if d.admits(key, false) {
 						w.change(w.now, +1, 0)
-						d.firstFree(keys[0], d.now)
+						d.firstFreeOf(keys[0], d.now)
 						w.change(w.now, -1, 0)
 					}
 				}
@@ -422,7 +404,7 @@ func TestDynamicWindow_ManyRequestsInOneBatch(t *testing.T) {
 func TestDynamicWindow_ClockSteps(t *testing.T) {
 	for seed := range uint64(5) {
 		rnd := rand.New(rand.NewPCG(seed, 6))
-		m := newDynamic(t, DynamicWindowOptions{Interval: 8 * time.Second, Buckets: 8, Capacity: 6})
+		m := newDynamic(t, options{Interval: 8 * time.Second, Buckets: 8, Capacity: 6})
 		keys := keyNames(3)
 		clock := m.now
 		var labels []int64

@@ -1,4 +1,4 @@
-package jobs_test
+package jobsconfig
 
 import (
 	"errors"
@@ -9,13 +9,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/weir-go/weir/jobs"
 )
 
 // The blocks of Go on the page are compiled by tools/readme.
 func TestConfigurationsOfThePage(t *testing.T) {
-	page, err := os.ReadFile("../docs/jobs.md")
+	page, err := os.ReadFile("../../docs/jobs.md")
 	if errors.Is(err, fs.ErrNotExist) {
 		t.Skip("the module is not in its repository")
 	}
@@ -24,9 +22,9 @@ func TestConfigurationsOfThePage(t *testing.T) {
 	require.NotEmpty(t, blocks)
 	for _, b := range blocks {
 		text, _, _ := strings.Cut(b, "```")
-		_, err := jobs.ParseConfig([]byte(text))
+		_, err := Parse([]byte(text))
 		assert.NoError(t, err)
 	}
-	_, err = jobs.ParseConfig([]byte("throttles: [{kinds: [a], limits: [{mutex: m, owner: b, mode: acquire, deadline: -1ns}]}]"))
+	_, err = Parse([]byte("throttles: [{kinds: [a], limits: [{mutex: m, owner: b, mode: acquire, deadline: -1ns}]}]"))
 	assert.NoError(t, err, "the page says how no deadline is written")
 }

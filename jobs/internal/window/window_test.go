@@ -1,4 +1,4 @@
-package jobs
+package window
 
 import (
 	"math"
@@ -10,17 +10,27 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The bounds of jobs.Definition.
+const (
+	maxCount   = 1_000_000_000
+	maxBuckets = 1000
+	maxWindow  = 10 * 365 * 24 * time.Hour
 )
 
 // second is a second in µs.
 const second = int64(1_000_000)
 
-func rulesOf(limit int64, interval time.Duration, buckets int64) rules {
-	return rules{bucket: interval.Microseconds() / buckets, buckets: buckets, limit: limit}
+func rulesOf(limit int64, interval time.Duration, buckets int64) Rules {
+	return Rules{Bucket: interval.Microseconds() / buckets, Buckets: buckets, Limit: limit}
 }
 
-func mustRead(t testing.TB, state string, r rules, now int64) *window {
-	w, err := readWindow(state, r, now)
+func mustRead(t testing.TB, state string, r Rules, now int64) *Window {
+	w, err := Read(state, r, now)
 	require.NoError(t, err, "%q", state)
 	return w
 }
@@ -30,25 +40,6 @@ func at(hour, minute int) int64 {
 	return time.Date(2026, 11, 2, hour, minute, 0, 0, time.UTC).UnixMicro()
 }
 
-// Hangfire's documentation: a fixed window of 4 in an hour. Four executions at 12:59 and four at 13:00 are possible.
-func TestWindow_FixedUsedUpAtBothSidesOfABorder(t *testing.T) {
-	r := rulesOf(4, time.Hour, 1)
-	state := ""
-	for _, now := range []int64{at(12, 59), at(13, 0)} {
-		for i := range 5 {
-			w := mustRead(t, state, r, now)
-			ok := w.admits(r.limit, false)
-			assert.Equal(t, i < 4, ok)
-			if ok {
-				w.start()
-			} else {
-				assert.Equal(t, (now/(3600*second)+1)*3600*second, w.begin(w.firstFree(w.now, r.limit)), "the next full hour")
-			}
-			state = w.String()
-		}
-	}
-}
-
 // Hangfire's documentation: a sliding window of 4 in an hour with 3 buckets. Jobs 6 to 9 wait for 13:40 although an hour
 // has not gone by.
 func TestWindow_SlidingExample(t *testing.T) {
@@ -56,9 +47,9 @@ func TestWindow_SlidingExample(t *testing.T) {
 	state := ""
 	run := func(now int64) bool {
 		w := mustRead(t, state, r, now)
-		ok := w.admits(r.limit, false)
+		ok := w.admits(r.Limit, false)
 		if ok {
-			w.start()
+			w.Start()
 			state = w.String()
 		}
 		return ok
@@ -69,7 +60,7 @@ func TestWindow_SlidingExample(t *testing.T) {
 	for _, now := range []int64{at(12, 41), at(12, 59), at(13, 0), at(13, 39)} {
 		assert.False(t, run(now))
 		w := mustRead(t, state, r, now)
-		assert.Equal(t, at(13, 40), w.begin(w.firstFree(w.now, r.limit)))
+		assert.Equal(t, at(13, 40), w.begin(w.firstFree(w.now, r.Limit)))
 	}
 	for i := range 5 {
 		assert.Equal(t, i < 4, run(at(13, 40)))
@@ -119,16 +110,16 @@ func (m *naiveWindow) firstFree(from, now, limit int64) int64 {
 func TestWindow_AgainstAListOfStarts(t *testing.T) {
 	for seed := range uint64(60) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
-		r := rules{bucket: second * (1 + rnd.Int64N(3)), buckets: 1 + rnd.Int64N(6), limit: 1 + rnd.Int64N(5)}
-		m := &naiveWindow{buckets: r.buckets}
+		r := Rules{Bucket: second * (1 + rnd.Int64N(3)), Buckets: 1 + rnd.Int64N(6), Limit: 1 + rnd.Int64N(5)}
+		m := &naiveWindow{buckets: r.Buckets}
 		now := 1_700_000_000*second + rnd.Int64N(second)
 		state := ""
 		const fail = "seed %d, rules %+v, state %q"
 		for range 60 {
-			now += rnd.Int64N(2) * rnd.Int64N(r.bucket*r.buckets*3/2)
+			now += rnd.Int64N(2) * rnd.Int64N(r.Bucket*r.Buckets*3/2)
 			w := mustRead(t, state, r, now)
-			require.Equal(t, now/r.bucket, w.now, fail, seed, r, state)
-			if now%r.bucket >= lapseAfter(r.bucket) { // reservations in this bucket are due, and keep no other job out
+			require.Equal(t, now/r.Bucket, w.now, fail, seed, r, state)
+			if now%r.Bucket >= LapseAfter(r.Bucket) { // reservations in this bucket are due, and keep no other job out
 				for i, at := range m.reserved {
 					if at == w.now {
 						m.reserved[i]--
@@ -136,31 +127,31 @@ func TestWindow_AgainstAListOfStarts(t *testing.T) {
 				}
 			}
 			for range rnd.IntN(6) { // one transaction may do many things
-				require.Equal(t, m.started(w.now-r.buckets+1, w.now), w.started(w.now), fail, seed, r, state)
-				switch from := w.now + rnd.Int64N(2)*rnd.Int64N(r.buckets*2); rnd.IntN(5) {
+				require.Equal(t, m.started(w.now-r.Buckets+1, w.now), w.started(w.now), fail, seed, r, state)
+				switch from := w.now + rnd.Int64N(2)*rnd.Int64N(r.Buckets*2); rnd.IntN(5) {
 				case 0:
-					require.Equal(t, m.fits(w.now, w.now, r.limit), w.admits(r.limit, false), fail, seed, r, state)
-					if w.admits(r.limit, false) {
-						w.start()
+					require.Equal(t, m.fits(w.now, w.now, r.Limit), w.admits(r.Limit, false), fail, seed, r, state)
+					if w.admits(r.Limit, false) {
+						w.Start()
 						m.starts = append(m.starts, w.now)
 					}
 				case 1: // with a reservation, for another bucket too
 					if i := slices.IndexFunc(m.reserved, func(at int64) bool { return at <= w.now }); i >= 0 {
 						w.withdraw(m.reserved[i])
 						m.reserved = slices.Delete(m.reserved, i, i+1)
-						require.Equal(t, m.started(w.now-r.buckets+1, w.now) < r.limit, w.admits(r.limit, true), fail, seed, r, state)
-						if w.admits(r.limit, true) {
-							w.start()
+						require.Equal(t, m.started(w.now-r.Buckets+1, w.now) < r.Limit, w.admits(r.Limit, true), fail, seed, r, state)
+						if w.admits(r.Limit, true) {
+							w.Start()
 							m.starts = append(m.starts, w.now)
 						}
 					}
 				case 2:
-					free := w.firstFree(from, r.limit)
-					require.Equal(t, m.firstFree(from, w.now, r.limit), free, "first free from %d: "+fail, from, seed, r, state)
+					free := w.firstFree(from, r.Limit)
+					require.Equal(t, m.firstFree(from, w.now, r.Limit), free, "first free from %d: "+fail, from, seed, r, state)
 					w.reserve(free)
 					m.reserved = append(m.reserved, free)
 				case 3: // only a look: another limit of the job decides
-					require.Equal(t, m.firstFree(from, w.now, r.limit), w.firstFree(from, r.limit), "first free from %d: "+fail, from, seed, r, state)
+					require.Equal(t, m.firstFree(from, w.now, r.Limit), w.firstFree(from, r.Limit), "first free from %d: "+fail, from, seed, r, state)
 				case 4:
 					if n := len(m.reserved); n > 0 {
 						i := rnd.IntN(n)
@@ -170,14 +161,14 @@ func TestWindow_AgainstAListOfStarts(t *testing.T) {
 				}
 			}
 			for _, s := range m.starts {
-				require.LessOrEqual(t, m.started(s, s+r.buckets-1), r.limit, "too many in a window: "+fail, seed, r, state)
-				require.LessOrEqual(t, m.started(s-r.buckets+1, s), r.limit, "too many in a window: "+fail, seed, r, state)
+				require.LessOrEqual(t, m.started(s, s+r.Buckets-1), r.Limit, "too many in a window: "+fail, seed, r, state)
+				require.LessOrEqual(t, m.started(s-r.Buckets+1, s), r.Limit, "too many in a window: "+fail, seed, r, state)
 			}
-			m.starts = slices.DeleteFunc(m.starts, func(s int64) bool { return s < w.now-2*r.buckets })
+			m.starts = slices.DeleteFunc(m.starts, func(s int64) bool { return s < w.now-2*r.Buckets })
 			m.reserved = slices.DeleteFunc(m.reserved, func(at int64) bool { return at < w.now && rnd.IntN(2) == 0 })
 			text := w.String()
 			require.Equal(t, text, mustRead(t, text, r, w.begin(w.now)).String(), "a round trip")
-			if rnd.IntN(4) > 0 || w.changed {
+			if rnd.IntN(4) > 0 || w.Changed {
 				state = text
 			}
 		}
@@ -188,8 +179,8 @@ func TestWindow_AgainstAListOfStarts(t *testing.T) {
 func TestWindow_ClockStepsWithinAWindow(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 2))
-		r := rules{bucket: second, buckets: 1 + rnd.Int64N(8), limit: 1 + rnd.Int64N(4)}
-		m := &naiveWindow{buckets: r.buckets}
+		r := Rules{Bucket: second, Buckets: 1 + rnd.Int64N(8), Limit: 1 + rnd.Int64N(4)}
+		m := &naiveWindow{buckets: r.Buckets}
 		clock := 1_700_000_000 * second
 		state := ""
 		latest := int64(0)
@@ -197,16 +188,16 @@ func TestWindow_ClockStepsWithinAWindow(t *testing.T) {
 			clock += rnd.Int64N(second)
 			now := clock
 			if rnd.IntN(3) == 0 {
-				now -= rnd.Int64N(r.buckets+1) * second
+				now -= rnd.Int64N(r.Buckets+1) * second
 			}
 			w := mustRead(t, state, r, now)
-			require.GreaterOrEqual(t, w.now, now/r.bucket)
+			require.GreaterOrEqual(t, w.now, now/r.Bucket)
 			if len(m.starts) > 0 {
 				require.GreaterOrEqual(t, w.now, latest, "seed %d: the time of a row never runs backwards", seed)
 			}
-			if w.admits(r.limit, rnd.IntN(2) == 0) {
-				require.Less(t, m.started(w.now-r.buckets+1, w.now), r.limit, "seed %d", seed)
-				w.start()
+			if w.admits(r.Limit, rnd.IntN(2) == 0) {
+				require.Less(t, m.started(w.now-r.Buckets+1, w.now), r.Limit, "seed %d", seed)
+				w.Start()
 				m.starts = append(m.starts, w.now)
 				latest, state = w.now, w.String()
 			}
@@ -221,24 +212,24 @@ func TestWindow_ClockSetFarBack(t *testing.T) {
 	r := rulesOf(2, 10*time.Second, 10)
 	now := 1_700_000_000 * second
 	w := mustRead(t, "", r, now)
-	w.start()
-	w.start()
+	w.Start()
+	w.Start()
 	w.reserve(w.now + 10)
 	state := w.String()
 
 	for _, back := range []int64{0, 1, 9, 10} {
 		w = mustRead(t, state, r, now-back*second)
-		assert.False(t, w.admits(r.limit, false), "%d s back", back)
-		assert.Equal(t, now/r.bucket, w.now, "%d s back: the time stands still", back)
+		assert.False(t, w.admits(r.Limit, false), "%d s back", back)
+		assert.Equal(t, now/r.Bucket, w.now, "%d s back: the time stands still", back)
 	}
 	for _, back := range []int64{11, 12, 3600, 1_000_000_000} {
 		w = mustRead(t, state, r, now-back*second)
-		assert.Equal(t, (now-back*second)/r.bucket, w.now, "%d s back", back)
-		assert.True(t, w.admits(r.limit, false), "%d s back", back)
+		assert.Equal(t, (now-back*second)/r.Bucket, w.now, "%d s back", back)
+		assert.True(t, w.admits(r.Limit, false), "%d s back", back)
 	}
 	for _, forward := range []int64{10, 11, 1_000_000_000} {
 		w = mustRead(t, state, r, now+forward*second)
-		assert.True(t, w.admits(r.limit, true), "%d s on", forward)
+		assert.True(t, w.admits(r.Limit, true), "%d s on", forward)
 	}
 }
 
@@ -250,28 +241,28 @@ func TestWindow_RulesThatChange(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		now := 1_700_000_000 * second
 		var starts []start
-		state, r := "", rules{bucket: second, buckets: 1, limit: 1}
+		state, r := "", Rules{Bucket: second, Buckets: 1, Limit: 1}
 		for step := range 80 {
 			if step%8 == 0 {
 				width := []int64{1000, 1001, 1500, 2000, 3600, 10_000, 60_000, 90_001}[rnd.IntN(8)] * 1000
-				r = rules{bucket: width, buckets: 1 + rnd.Int64N(1+rnd.Int64N(60)), limit: 1 + rnd.Int64N(6)}
+				r = Rules{Bucket: width, Buckets: 1 + rnd.Int64N(1+rnd.Int64N(60)), Limit: 1 + rnd.Int64N(6)}
 			}
-			now += rnd.Int64N(1 + rnd.Int64N(r.interval()))
+			now += rnd.Int64N(1 + rnd.Int64N(r.Interval()))
 			w := mustRead(t, state, r, now)
-			require.Equal(t, now/r.bucket, w.now, "seed %d: the time does not stand still", seed)
+			require.Equal(t, now/r.Bucket, w.now, "seed %d: the time does not stand still", seed)
 			count := int64(0)
-			starts = slices.DeleteFunc(starts, func(s start) bool { return s.at/r.bucket <= now/r.bucket-r.buckets })
+			starts = slices.DeleteFunc(starts, func(s start) bool { return s.at/r.Bucket <= now/r.Bucket-r.Buckets })
 			for range starts {
 				count++
 			}
 			require.GreaterOrEqual(t, w.started(w.now), count, "seed %d, step %d: rules %+v, state %q, now %d", seed, step, r, state, now)
-			if w.admits(r.limit, rnd.IntN(2) == 0) {
-				w.start()
+			if w.admits(r.Limit, rnd.IntN(2) == 0) {
+				w.Start()
 				starts = append(starts, start{now})
 			} else if rnd.IntN(2) == 0 {
-				w.reserve(w.firstFree(w.now, r.limit))
+				w.reserve(w.firstFree(w.now, r.Limit))
 			}
-			if w.changed {
+			if w.Changed {
 				state = w.String()
 			}
 		}
@@ -281,7 +272,7 @@ func TestWindow_RulesThatChange(t *testing.T) {
 // What has been counted leaves the window after the old bucket and the new interval at the latest, also if every job is
 // refused or cancelled meanwhile, which writes nothing but that the rules have changed.
 func TestWindow_RulesThatChangeHoldNothingForLong(t *testing.T) {
-	for _, c := range []struct{ before, after rules }{
+	for _, c := range []struct{ before, after Rules }{
 		{rulesOf(3, time.Hour, 1), rulesOf(1, time.Minute, 1)},
 		{rulesOf(3, time.Hour, 1), rulesOf(1, time.Minute, 60)},
 		{rulesOf(3, time.Hour, 60), rulesOf(1, time.Hour, 1)},
@@ -293,23 +284,23 @@ func TestWindow_RulesThatChangeHoldNothingForLong(t *testing.T) {
 			now := 1_700_006_400*second + offset
 			w := mustRead(t, "", c.before, now)
 			for range 3 {
-				w.start()
+				w.Start()
 			}
 			state := w.String()
 			changed := now
-			step := c.after.bucket
+			step := c.after.Bucket
 			end := int64(0)
 			for now = changed; end == 0; now += step {
 				w = mustRead(t, state, c.after, now)
-				if w.changed {
+				if w.Changed {
 					state = w.String()
 				}
-				if w.admits(c.after.limit, false) {
+				if w.admits(c.after.Limit, false) {
 					end = now
 				}
 			}
 			assert.Greater(t, end, changed, "%+v: what was counted counts", c)
-			assert.LessOrEqual(t, end-changed, c.after.interval()+step, "%+v at %d", c, offset)
+			assert.LessOrEqual(t, end-changed, c.after.Interval()+step, "%+v at %d", c, offset)
 		}
 	}
 }
@@ -319,31 +310,21 @@ func TestWindow_ReservationsWhenRulesChange(t *testing.T) {
 	before, after := rulesOf(1, time.Hour, 1), rulesOf(5, 24*time.Hour, 1)
 	now := 1_700_006_400 * second
 	w := mustRead(t, "", before, now)
-	w.start()
+	w.Start()
 	var places []int64
 	for range 10 {
-		at := w.firstFree(w.now, before.limit)
+		at := w.firstFree(w.now, before.Limit)
 		w.reserve(at)
 		places = append(places, w.begin(at))
 	}
 	w = mustRead(t, w.String(), after, now+1)
 	for _, at := range places {
-		w.withdraw(at / w.width)
+		w.withdraw(at / w.Bucket)
 	}
-	for _, b := range w.filled {
-		assert.Zero(t, b.reserved, "%+v", b)
+	for _, b := range w.Filled {
+		assert.Zero(t, b.Reserved, "%+v", b)
 	}
-	assert.True(t, w.admits(after.limit, false))
-}
-
-func TestWindow_FirstFreeAfterALookFurtherAhead(t *testing.T) {
-	r := rulesOf(1, time.Second, 1)
-	w := mustRead(t, "", r, 1_700_000_000*second)
-	w.start()
-	first := w.now + 1
-	assert.Equal(t, first, w.firstFree(w.now, r.limit))
-	assert.Equal(t, first+100, w.firstFree(first+100, r.limit), "for a job with a minimum delay")
-	assert.Equal(t, first, w.firstFree(w.now, r.limit), "what is before is free still")
+	assert.True(t, w.admits(after.Limit, false))
 }
 
 func TestWindow_WithdrawWhatIsGone(t *testing.T) {
@@ -355,12 +336,12 @@ func TestWindow_WithdrawWhatIsGone(t *testing.T) {
 	state := w.String()
 	w = mustRead(t, state, r, now+3*second)
 	w.withdraw(now/second + 1)
-	assert.False(t, w.changed, "it has passed")
+	assert.False(t, w.Changed, "it has passed")
 	w.withdraw(now/second + 4)
-	assert.False(t, w.changed, "there never was one")
+	assert.False(t, w.Changed, "there never was one")
 	w.withdraw(now/second + 5)
 	w.withdraw(now/second + 5)
-	assert.True(t, w.changed)
+	assert.True(t, w.Changed)
 	assert.Empty(t, w.String())
 }
 
@@ -370,12 +351,12 @@ func TestWindow_StateIsSmall(t *testing.T) {
 	state := ""
 	for i := range int64(400) {
 		w := mustRead(t, state, r, now+i*second)
-		w.start()
-		w.start()
+		w.Start()
+		w.Start()
 		state = w.String()
 	}
 	w := mustRead(t, state, r, now+399*second)
-	assert.Len(t, w.filled, 300)
+	assert.Len(t, w.Filled, 300)
 	assert.Less(t, len(state), 300*6+30)
 	assert.EqualValues(t, 600, w.started(w.now))
 }
@@ -383,50 +364,50 @@ func TestWindow_StateIsSmall(t *testing.T) {
 func TestWindow_TooFarAhead(t *testing.T) {
 	r := rulesOf(1, time.Second, 1)
 	w := mustRead(t, "", r, 1_700_000_000*second)
-	w.start()
+	w.Start()
 	n := 0
 	for range 1500 {
-		at := w.firstFree(w.now, r.limit)
+		at := w.firstFree(w.now, r.Limit)
 		if w.tooFarAhead(at) {
 			break
 		}
 		w.reserve(at)
 		n++
 	}
-	assert.Equal(t, maxAhead, n)
+	assert.Equal(t, MaxAhead, n)
 	assert.Less(t, len(w.String()), 8000)
 
 	roomy := rulesOf(maxCount, time.Second, 1)
 	w = mustRead(t, w.String(), roomy, 1_700_000_000*second)
-	assert.False(t, w.tooFarAhead(w.firstFree(w.now, roomy.limit)), "a bucket that has reservations takes more")
+	assert.False(t, w.tooFarAhead(w.firstFree(w.now, roomy.Limit)), "a bucket that has reservations takes more")
 }
 
 // The widest that options allow: nothing overflows.
 func TestWindow_Widest(t *testing.T) {
-	for _, r := range []rules{rulesOf(1, maxWindow, 1), rulesOf(1, maxWindow, 1000), rulesOf(maxCount, maxWindow, 1000)} {
+	for _, r := range []Rules{rulesOf(1, maxWindow, 1), rulesOf(1, maxWindow, 1000), rulesOf(maxCount, maxWindow, 1000)} {
 		now := 1_700_000_000 * second
 		w := mustRead(t, "", r, now)
 		for range 3 {
-			if w.admits(r.limit, false) {
-				w.start()
+			if w.admits(r.Limit, false) {
+				w.Start()
 			}
 		}
 		last := int64(0)
-		for range maxAhead {
-			at := w.firstFree(w.now, r.limit)
+		for range MaxAhead {
+			at := w.firstFree(w.now, r.Limit)
 			require.Positive(t, at)
 			w.reserve(at)
 			last = max(last, w.begin(at))
 			require.Positive(t, w.begin(at))
 		}
-		assert.GreaterOrEqual(t, w.expires(), last+maxWindow.Microseconds()-r.bucket)
-		assert.Less(t, w.expires(), int64(math.MaxInt64/2))
+		assert.GreaterOrEqual(t, w.Expires(), last+maxWindow.Microseconds()-r.Bucket)
+		assert.Less(t, w.Expires(), int64(math.MaxInt64/2))
 		again := mustRead(t, w.String(), r, w.begin(w.now))
-		assert.Equal(t, w.filled, again.filled)
+		assert.Equal(t, w.Filled, again.Filled)
 	}
 }
 
-func TestReadWindow_WhatCannotBeRead(t *testing.T) {
+func TestRead_WhatCannotBeRead(t *testing.T) {
 	r := rulesOf(2, 10*time.Second, 10)
 	for _, state := range []string{
 		"x", "0", "-1", "0 1:1:1", "-5 1:1:1", "1e6 1:1:1", "99999999999999999999 1:1:1", "1000000 1", "1000000 1:1", "1000000 1:1:1:1", "1000000 ::",
@@ -435,16 +416,16 @@ func TestReadWindow_WhatCannotBeRead(t *testing.T) {
 		"1000000 1700000000:9223372036854775807:0", "1000000 1700000000:0:9223372036854775807",
 		"2000000 1700000000:9223372036854775807:0", "1 9223372036854775807:0:1",
 	} {
-		_, err := readWindow(state, r, 1_700_000_000*second)
+		_, err := Read(state, r, 1_700_000_000*second)
 		assert.ErrorContains(t, err, "cannot be read", "%q", state)
 	}
-	_, err := readWindow(strings.Repeat("x", 1<<20), r, 1_700_000_000*second)
+	_, err := Read(strings.Repeat("x", 1<<20), r, 1_700_000_000*second)
 	require.Error(t, err)
 	assert.Less(t, len(err.Error()), 200)
 }
 
 // A state that is hostile is an error, or a window that still computes: no panic, no sum that overflows.
-func FuzzReadWindow(f *testing.F) {
+func FuzzRead(f *testing.F) {
 	f.Add("", int64(60), int64(1), int64(1), int64(1_700_000_000))
 	f.Add("1000000 1700000000:3:1 1:0:2 5:1:1", int64(1), int64(10), int64(3), int64(1_700_000_002))
 	f.Add("3600000000 472222:3:1 1:0:2", int64(60), int64(60), int64(5), int64(1_700_000_002))
@@ -454,31 +435,31 @@ func FuzzReadWindow(f *testing.F) {
 		if width < 1 || width > 315_360_000 || buckets < 1 || buckets > maxBuckets || limit < 1 || limit > maxCount || now < 0 || now > 1<<33 {
 			return
 		}
-		r := rules{bucket: width * second, buckets: buckets, limit: limit}
-		w, err := readWindow(state, r, now*second)
+		r := Rules{Bucket: width * second, Buckets: buckets, Limit: limit}
+		w, err := Read(state, r, now*second)
 		if err != nil {
 			return
 		}
 		sane := func() {
-			require.LessOrEqual(t, len(w.filled), len(state)/6+5, "%q", state)
+			require.LessOrEqual(t, len(w.Filled), len(state)/6+5, "%q", state)
 			last := int64(math.MinInt64)
-			for _, b := range w.filled {
-				require.Greater(t, b.at, last)
-				require.Greater(t, b.at, w.now-r.buckets)
-				require.True(t, b.started >= 0 && b.reserved >= 0 && b.started+b.reserved > 0)
-				require.True(t, b.started == 0 || b.at <= w.now)
-				last = b.at
+			for _, b := range w.Filled {
+				require.Greater(t, b.At, last)
+				require.Greater(t, b.At, w.now-r.Buckets)
+				require.True(t, b.Started >= 0 && b.Reserved >= 0 && b.Started+b.Reserved > 0)
+				require.True(t, b.Started == 0 || b.At <= w.now)
+				last = b.At
 			}
 			require.GreaterOrEqual(t, w.started(w.now), int64(0))
-			require.GreaterOrEqual(t, w.expires(), now*second)
-			require.Positive(t, w.expires()/second)
+			require.GreaterOrEqual(t, w.Expires(), now*second)
+			require.Positive(t, w.Expires()/second)
 		}
 		sane()
-		require.GreaterOrEqual(t, w.now, now*second/r.bucket)
-		require.LessOrEqual(t, w.now-now*second/r.bucket, 2*r.buckets)
-		again, err := readWindow(w.String(), r, now*second)
+		require.GreaterOrEqual(t, w.now, now*second/r.Bucket)
+		require.LessOrEqual(t, w.now-now*second/r.Bucket, 2*r.Buckets)
+		again, err := Read(w.String(), r, now*second)
 		require.NoError(t, err)
-		require.True(t, slices.Equal(w.filled, again.filled))
+		require.True(t, slices.Equal(w.Filled, again.Filled))
 		require.Equal(t, w.now, again.now)
 
 		free := w.firstFree(w.now, limit)
@@ -486,7 +467,7 @@ func FuzzReadWindow(f *testing.F) {
 		require.True(t, w.fits(free, limit))
 		require.Equal(t, free == w.now, w.admits(limit, false))
 		if w.admits(limit, true) {
-			w.start()
+			w.Start()
 			require.LessOrEqual(t, w.started(w.now), limit)
 		}
 		w.reserve(free)
