@@ -67,7 +67,7 @@ fix: ## fail where go fix knows a newer way to say it
 .PHONY: modules
 modules: ## fail where go mod tidy would change something
 	@echo "== modules: go mod tidy -diff"
-	for dir in $(MODULES); do GOWORK=off $(GO) -C "$$dir" mod tidy -diff; done
+	for dir in $(filter-out tools/rlsoracle/,$(MODULES)); do GOWORK=off $(GO) -C "$$dir" mod tidy -diff; done
 
 # A nested module without go.work is what vet has looked at already, unless it then has other versions of its dependencies.
 # go list fails where its go.mod lacks one.
@@ -121,8 +121,8 @@ bench-once: servers ## run each benchmark once, so that none rots; a part of mak
 	out=$$($(GO) test -vet=off -short -run '^$$' -bench . -benchtime 1x $$dirs 2>&1) || { echo "$$out"; exit 1; }
 
 .PHONY: servers
-servers: ## install the servers, the browser and the client for the tests, where that can be done
-	@echo "== servers: Redis, PostgreSQL, PgBouncer, nginx, Caddy, Prometheus, Chromium, gRPC for Node"
+servers: ## install the servers and the browser for the tests, where that can be done
+	@echo "== servers: Redis, PostgreSQL, PgBouncer, nginx, Caddy, Prometheus, Chromium"
 	scripts/servers
 
 # The target vet has vetted the tests already, which would take another minute here.
@@ -143,6 +143,7 @@ long: servers root ## what make test shortens, in full: models, simulations, the
 	@echo "== long: go test -race"
 	$(GO) test -race -vet=off -parallel=8 -timeout=30m ./simulate ./limiter ./store ./transport/weirgrpc ./strategies/circuitbreaker
 	$(GO) test -race -vet=off -p=2 -parallel=3 -timeout=30m ./store/weirpostgres ./store/weirredis ./transport/weirhttp
+	GOWORK=off $(GO) -C tools/rlsoracle mod tidy -diff
 	GOWORK=off $(GO) -C tools/rlsoracle test -race -vet=off ./...
 	GOWORK=off $(GO) -C tools/crossvet test ./...
 	$(MAKE) bench-once release-use drill

@@ -19,7 +19,7 @@ func ok(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) }
 // storeConfig is a gateway whose limiter is in a store.
 func storeConfig(server, store, more string) string {
 	return plainConfig(server, fmt.Sprintf(`
-  stores: {shared: {%s, call_timeout: 1s}}
+  stores: {shared: {%s, call_timeout: 20s}}
   policies:
     overall: {limiter: overall}
     open: {limiter: open, fail_open: true}

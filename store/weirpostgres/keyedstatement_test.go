@@ -322,7 +322,7 @@ func TestStore_LockedDefinitionIsTheTroubleOfItsLimiter(t *testing.T) {
 	drill.Apart(t, func() {
 		pool := connect(t, postgres(t).URL, nil)
 		schema := freshSchema(t, pool)
-		s, err := New(pool, &Options{Schema: schema})
+		s, err := New(pool, &Options{Schema: schema, Options: store.Options{CallTimeout: 2 * time.Second}})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, s.Close()) }()
 		limits := func(n int) limiter.TokenBucketOptions {
@@ -351,7 +351,7 @@ func TestStore_LockedDefinitionIsTheTroubleOfItsLimiter(t *testing.T) {
 			select 'fresh', version, kind, permits, period, refill, segments, anchor, anchor_in_force, every, zone, terms
 			from "weir".definitions`, schema))
 		require.NoError(t, err)
-		for range 4 {
+		for range 2 {
 			require.ErrorIs(t, known.Reconfigure(limits(20)), backend.ErrDefinition)
 			require.ErrorIs(t, cause(fresh), backend.ErrDefinition)
 		}

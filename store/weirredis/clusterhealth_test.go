@@ -21,7 +21,7 @@ func TestCluster_OneServerIsAway(t *testing.T) {
 		b := newTestBackend(t, client)
 		var mu sync.Mutex
 		var events []store.Event
-		s, err := store.New(b, &store.Options{OnEvent: func(e store.Event) {
+		s, err := store.New(b, &store.Options{CallTimeout: 2 * time.Second, OnEvent: func(e store.Event) {
 			mu.Lock()
 			defer mu.Unlock()
 			if events = append(events, e); e.Kind == store.EventStoreLost || e.Kind == store.EventStoreRecovered {
@@ -55,7 +55,7 @@ func TestCluster_OneServerIsAway(t *testing.T) {
 				away := server.Addr()
 				what := fmt.Sprintf("%s stops %v, has the definition %v", away, stops, away == definition)
 				begin(server, stops)
-				require.Eventually(t, func() bool { ask(keysOf[away][0]); return s.Health().Err != nil }, 20*time.Second, time.Millisecond, what)
+				require.Eventually(t, func() bool { ask(keysOf[away][0]); return s.Health().Err != nil }, 30*time.Second, time.Millisecond, what)
 				granted, refused := map[string]int{}, map[string]int{}
 				var all sync.WaitGroup
 				for part, keys := range keysOf {
@@ -85,7 +85,7 @@ func TestCluster_OneServerIsAway(t *testing.T) {
 					require.Equal(t, h.Shard == away, h.Err != nil, what)
 				}
 				// A program that starts meanwhile finds the definition elsewhere.
-				another, err := store.New(b, &store.Options{NoListen: true, CallTimeout: 3 * time.Second})
+				another, err := store.New(b, &store.Options{NoListen: true, CallTimeout: 30 * time.Second})
 				require.NoError(t, err)
 				late, err := another.PartitionedTokenBucket("keys", limiter.TokenBucketOptions{TokenLimit: 1_000_000, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}, nil)
 				require.NoError(t, err)

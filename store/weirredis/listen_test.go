@@ -2,6 +2,7 @@ package weirredis
 
 import (
 	"context"
+	"regexp"
 	"testing"
 	"time"
 
@@ -93,14 +94,17 @@ func TestListen_ConnectionLost(t *testing.T) {
 }
 
 func TestListen_SilentServer(t *testing.T) {
+	t.Parallel()
 	server := testserver.NewRedis(t)
-	b := newTestBackend(t, connect(t, server.URL))
-	b.silence = 50 * time.Millisecond
+	client := connect(t, server.URL)
+	b := newTestBackend(t, client)
+	b.silence = time.Second
 	l := listen(t, b)
-	for range 6 { // it answers when it is asked
-		time.Sleep(b.silence) // real time: it is the server's
-		require.Empty(t, l.ended)
-	}
+	pings := regexp.MustCompile(`cmdstat_ping:calls=[^1]`)
+	require.Eventually(t, func() bool { // it answers when it is asked
+		return pings.MatchString(client.Info(t.Context(), "commandstats").Val())
+	}, 30*time.Second, 100*time.Millisecond)
+	require.Empty(t, l.ended)
 	server.Pause()
 	require.Error(t, l.end(t))
 	server.Resume()

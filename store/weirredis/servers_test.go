@@ -73,7 +73,7 @@ func TestStore_SentinelFailsOver(t *testing.T) {
 	})
 	t.Cleanup(func() { _ = client.Close() })
 
-	s, err := New(client, &Options{Options: store.Options{ProbeInterval: 100 * time.Millisecond}})
+	s, err := New(client, &Options{Options: store.Options{ProbeInterval: 100 * time.Millisecond, CallTimeout: 5 * time.Second}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	l, err := s.FixedWindow("a", limiter.FixedWindowOptions{PermitLimit: 100, Window: 10000 * time.Hour}, nil)
@@ -90,16 +90,16 @@ func TestStore_SentinelFailsOver(t *testing.T) {
 	for range 60 {
 		require.True(t, grants())
 	}
-	require.Eventually(t, func() bool { return s.Health().Listening }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Health().Listening }, 30*time.Second, time.Millisecond)
 	// WAIT is about the writes of its own connection: the replica that has this one has those before it.
 	conn := admin.Conn()
 	require.NoError(t, conn.Set(t.Context(), "after the grants", 1, 0).Err())
-	require.EqualValues(t, 1, conn.Wait(t.Context(), 1, 10*time.Second).Val())
+	require.EqualValues(t, 1, conn.Wait(t.Context(), 1, 30*time.Second).Val())
 	require.NoError(t, conn.Close())
 
 	killed := time.Now()
 	master.Kill()
-	require.Eventually(t, func() bool { return s.Health().Err != nil || !grants() }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Health().Err != nil || !grants() }, 30*time.Second, time.Millisecond)
 	require.Eventually(t, grants, 30*time.Second, 10*time.Millisecond)
 	t.Logf("the new master decides after %v", time.Since(killed))
 	require.Eventually(t, func() bool { return s.Health().Err == nil && s.Health().Listening }, 30*time.Second, 10*time.Millisecond)

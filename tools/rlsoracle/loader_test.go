@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -140,7 +141,7 @@ func (g *generator) mutation(file string) string {
 	indent := line[:len(line)-len(strings.TrimLeft(line, " -"))]
 	switch g.IntN(8) {
 	case 0:
-		return strings.Join(without(lines, i, 1), "\n")
+		return strings.Join(slices.Delete(lines, i, i+1), "\n")
 	case 1:
 		lines[i] = line + "\n" + line
 	case 2:

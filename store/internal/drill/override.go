@@ -107,8 +107,8 @@ func killedOverrider(t *testing.T, s Subject) {
 	p.send()
 	until := p.await("v").args[0]
 	p.kill()
-	if !tryAcquire(t, other, newLimits.Permits-1).Acquired() && serverTime(t, clock) < until {
-		t.Error("the override is not in force")
+	if lease, err := other.TryAcquire(t.Context(), newLimits.Permits-1); !lease.Acquired() && serverTime(t, clock) < until {
+		t.Errorf("the override is not in force: %v", err)
 	}
 	eventually(t, "the override ends", func() bool {
 		_, ok := other.Overridden()
