@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // Ceilings are the lines of code and of tests, and the exported names, that each group may have. Lower them with the change that
 // makes a group smaller.
 var ceilings = map[string]counts{
-	"limiter":                {3600, 6500, 191},
+	"limiter":                {3600, 6510, 191},
 	"rate":                   {750, 650, 69},
 	"pipeline":               {850, 1100, 84},
 	"strategies":             {2900, 5950, 273},
@@ -34,9 +34,9 @@ var ceilings = map[string]counts{
 	"limiter/limitertest":    {1500, 400, 30},
 	"limiter/internal/model": {800, 0, 0},
 	"store/storetest":        {2450, 750, 28},
-	"store/internal/drill":   {2450, 100, 0},
+	"store/internal/drill":   {2300, 250, 0},
 	"examples":               {2750, 2750, 0},
-	"bench":                  {2950, 3050, 0},
+	"bench":                  {2850, 3050, 0},
 	"tools":                  {3250, 8400, 0},
 }
 
