@@ -18,7 +18,6 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
-	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
@@ -47,7 +46,7 @@ func BenchmarkTelemetry(b *testing.B) {
 		for _, c := range []contender{
 			{"none", func(b *testing.B) func() bool { return executing(threeStrategies(nil), ctx) }},
 			{"noop", func(b *testing.B) func() bool {
-				t, err := telemetry.New(&telemetry.Options{MeterProvider: metricnoop.NewMeterProvider(), TracerProvider: tracenoop.NewTracerProvider()})
+				t, err := telemetry.New(&telemetry.Options{MeterProvider: metricnoop.NewMeterProvider()})
 				check(b, err)
 				b.Cleanup(func() { check(b, t.Close()) })
 				return executing(threeStrategies(t), ctx)
@@ -133,7 +132,11 @@ func (sdk *otelSDK) endRequest() {
 }
 
 func (sdk *otelSDK) weir(tb testing.TB, s signals) func() bool {
-	t, err := telemetry.New(&telemetry.Options{MeterProvider: sdk.meters, TracerProvider: sdk.traces, Spans: s == spans})
+	o := telemetry.Options{MeterProvider: sdk.meters}
+	if s == spans {
+		o.TracerProvider = sdk.traces
+	}
+	t, err := telemetry.New(&o)
 	require.NoError(tb, err)
 	tb.Cleanup(func() { assert.NoError(tb, t.Close()) })
 	return executing(threeStrategies(t), sdk.context(s))

@@ -5,6 +5,8 @@ import (
 	"iter"
 	"math/rand/v2"
 	"time"
+
+	"github.com/weir-go/weir/simulate/internal/input"
 )
 
 // arrivals are the requests of a load. An open load or a recording hands them out by next, in the order of their times; a
@@ -16,8 +18,8 @@ type arrivals struct {
 	keys              Keys
 	costs             Costs
 	keyRand, costRand *rand.Rand
-	next              func() (Request, bool, error) // false: there are no more
-	stop              func()                        // must be called in the end
+	next              func() (input.Request, bool, error) // false: there are no more
+	stop              func()                              // must be called in the end
 }
 
 // newArrivals returns the arrivals of a load that is valid.
@@ -30,10 +32,10 @@ func newArrivals(l *Load, seed uint64) *arrivals {
 	switch {
 	case l.Open != nil:
 		times := newArrivalTimes(l.Open, l.For, seed)
-		a.next = func() (Request, bool, error) {
+		a.next = func() (input.Request, bool, error) {
 			at, ok, err := times.next()
 			if !ok || err != nil {
-				return Request{}, false, err
+				return input.Request{}, false, err
 			}
 			q := a.draw()
 			q.At = at
@@ -46,8 +48,8 @@ func newArrivals(l *Load, seed uint64) *arrivals {
 }
 
 // draw returns a request with a key and a cost, and without a time.
-func (a *arrivals) draw() Request {
-	q := Request{Cost: 1}
+func (a *arrivals) draw() input.Request {
+	q := input.Request{Cost: 1}
 	if a.keys != nil {
 		q.Key = a.keys.Key(a.keyRand)
 	}
@@ -58,12 +60,12 @@ func (a *arrivals) draw() Request {
 }
 
 // recorded returns a function that returns the requests of a recording before the end, which is 0 for all, one by one.
-func recorded(r *Recording, end time.Duration) (next func() (Request, bool, error), stop func()) {
-	pull, stop := iter.Pull2(r.All())
-	return func() (Request, bool, error) {
+func recorded(r *Recording, end time.Duration) (next func() (input.Request, bool, error), stop func()) {
+	pull, stop := iter.Pull2(r.all())
+	return func() (input.Request, bool, error) {
 		q, err, ok := pull()
 		if !ok || err != nil || end > 0 && q.At >= end {
-			return Request{}, false, err
+			return input.Request{}, false, err
 		}
 		return q, true, nil
 	}, stop

@@ -7,12 +7,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/simulate/internal/input"
 )
 
 // timesOf returns the arrivals of an open load.
 func timesOf(t *testing.T, rate Rate, length time.Duration, poisson bool, seed uint64) []time.Duration {
 	t.Helper()
-	require.NoError(t, rate.Validate())
+	require.NoError(t, problemsOf(rate))
 	a := newArrivals(&Load{For: length, Open: &Open{Rate: rate, Poisson: poisson}}, seed)
 	defer a.stop()
 	var all []time.Duration
@@ -99,7 +101,7 @@ func TestArrivals_Seed(t *testing.T) {
 
 // What one part of the load draws does not change another.
 func TestArrivals_Streams(t *testing.T) {
-	draw := func(l Load) (requests []Request) {
+	draw := func(l Load) (requests []input.Request) {
 		l.For = 10 * time.Second
 		a := newArrivals(&l, 3)
 		defer a.stop()
@@ -131,7 +133,6 @@ func TestArrivals_Streams(t *testing.T) {
 type badRate struct{ total float64 }
 
 func (b badRate) Arrivals(time.Duration) float64 { return b.total }
-func (b badRate) Validate() error                { return nil }
 
 // A Rate of the program that breaks its promise ends in an error or in an end, not in a loop.
 func TestArrivals_BadRate(t *testing.T) {

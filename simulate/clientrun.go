@@ -9,24 +9,9 @@ import (
 	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/simulate/internal/input"
 	"github.com/weir-go/weir/strategies/retry"
 )
-
-// A request is a request of a client, with all its executions.
-type request struct {
-	number int64
-	key    string
-	cost   int
-	counts *keyCounts // of its key; nil: the key is not kept
-	draws  int        // how many calls of it were served
-
-	// Of the execution that runs:
-	begun    time.Duration
-	reached  bool   // it has reached the service
-	queued   bool   // it has waited for a permit
-	cameBack bool   // it was begun when a RetryAfter had passed
-	failedBy string // the strategy that has failed in place of those behind it
-}
 
 // A client is a goroutine that executes requests, one after the other.
 type client struct {
@@ -164,7 +149,7 @@ func (o *Reaction) delay(attempt int, r *rand.Rand) time.Duration {
 const phases = 997
 
 // begin begins the load. next is the first arrival of an open load; without one it is nil.
-func (r *run) begin() (next *Request, err error) {
+func (r *run) begin() (next *input.Request, err error) {
 	load := &r.scenario.Load
 	cut := saturate.Add(load.For, max(load.For, time.Minute))
 	r.events.push(event{at: cut, do: r.cut})
@@ -177,7 +162,7 @@ func (r *run) begin() (next *Request, err error) {
 }
 
 // nextArrival returns the next arrival of an open load, or nil after the last one.
-func (r *run) nextArrival() (*Request, error) {
+func (r *run) nextArrival() (*input.Request, error) {
 	last := r.next.At
 	q, ok, err := r.arrivals.next()
 	if err != nil || !ok {
@@ -189,7 +174,7 @@ func (r *run) nextArrival() (*Request, error) {
 }
 
 // arrive gives a request to a client.
-func (r *run) arrive(q *Request) error {
+func (r *run) arrive(q *input.Request) error {
 	if err := r.enter(); err != nil {
 		return err
 	}

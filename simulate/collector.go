@@ -38,9 +38,6 @@ type point struct {
 	latency histogram
 }
 
-// keyCounts are what a key got.
-type keyCounts struct{ offered, admitted, rejected int64 }
-
 func newCollector(s *Scenario, since func() time.Duration) collector {
 	c := collector{
 		since: since,
@@ -196,6 +193,12 @@ func (c *collector) ended(r *request, err error) {
 		c.result.Failures[cause(r, err)]++
 	}
 }
+
+// The errors of the simulated service.
+var (
+	errFailed = errors.New("simulate: the service failed")
+	errFull   = errors.New("simulate: the service has no room for another call")
+)
 
 // isRejection reports whether err is that of an execution whose last attempt was rejected before it reached the service.
 // An execution that waited in a queue until its context ended, by a timeout or because the client left, has failed.

@@ -17,8 +17,6 @@ type Comparison struct {
 	// Before and After are the results.
 	Before *Result `json:"before"`
 	After  *Result `json:"after"`
-	// Change is what is more in After than in Before.
-	Change Change `json:"change"`
 	// OneByOne reports whether requests can be compared one by one: both loads are open or recordings, with the same For,
 	// Seed and number of requests. In a closed load, when a request is sent depends on the answer to the one before it.
 	OneByOne bool `json:"one_by_one"`
@@ -31,23 +29,6 @@ type Comparison struct {
 	Losers []KeyChange `json:"losers,omitempty"`
 	// Winners are the keys of which more executions are admitted in After, the greatest gain first, at most ten.
 	Winners []KeyChange `json:"winners,omitempty"`
-}
-
-// A Change is the difference of two results: what the second has more than the first. A number is negative if the second
-// has less.
-type Change struct {
-	// Total is the difference of Result.Total.
-	Total Counts `json:"total"`
-	// Latency is how much longer executions took that succeeded: the difference of each quantile.
-	Latency Quantiles `json:"latency"`
-	// Wait is how much longer executions waited for a permit that they got: the difference of each quantile.
-	Wait Quantiles `json:"wait"`
-	// Service is how much longer the service took: the difference of each quantile.
-	Service Quantiles `json:"service"`
-	// Rejections has the difference for each strategy that rejected in one of the results.
-	Rejections map[string]int64 `json:"rejections,omitempty"`
-	// Failures has the difference for each reason for which an execution failed in one of the results.
-	Failures map[string]int64 `json:"failures,omitempty"`
 }
 
 // A KeyChange is what a key got before and after. Offered and admitted are those of [Counts].
@@ -69,11 +50,6 @@ func (k *KeyChange) change() int64 { return k.AdmittedAfter - k.AdmittedBefore }
 // and there are no Losers and Winners: the JSON form does not have each request and each key.
 func Compare(before, after *Result) *Comparison {
 	c := &Comparison{BeforeName: "before", AfterName: "after", Before: before, After: after}
-	c.Change = Change{
-		Total: after.Total.minus(before.Total), Latency: after.Latency.minus(before.Latency), Wait: after.Wait.minus(before.Wait),
-		Service:    after.Service.minus(before.Service),
-		Rejections: differences(before.Rejections, after.Rejections), Failures: differences(before.Failures, after.Failures),
-	}
 	c.OneByOne = before.open && after.open && before.For == after.For && before.Seed == after.Seed && before.Total.Requests == after.Total.Requests
 	if c.OneByOne {
 		c.NewlyRefused = before.satisfied.without(after.satisfied)
@@ -81,21 +57,6 @@ func Compare(before, after *Result) *Comparison {
 	}
 	c.compareKeys()
 	return c
-}
-
-// differences returns what is more in after than in before, by name. It returns nil if there are no names.
-func differences(before, after map[string]int64) map[string]int64 {
-	if len(before)+len(after) == 0 {
-		return nil
-	}
-	all := make(map[string]int64, len(after))
-	for name, n := range before {
-		all[name] -= n
-	}
-	for name, n := range after {
-		all[name] += n
-	}
-	return all
 }
 
 // compareKeys finds the keys with the greatest losses and gains.

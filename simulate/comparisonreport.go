@@ -191,7 +191,9 @@ func (c *comparisonReport) partsTable(caption, by string, before, after map[stri
 		Caption: caption, Empty: "none",
 		Head: []render.Column{{Name: c.names[0], Key: true}, {Name: c.names[1], Key: true}, {Name: "change"}, {Name: by, Text: true, Header: true, Key: true}},
 	}
-	for _, name := range slices.Sorted(maps.Keys(differences(before, after))) {
+	names := slices.AppendSeq(slices.Collect(maps.Keys(before)), maps.Keys(after))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
 		t.Rows = append(t.Rows, append(counts("", before[name], after[name])[1:], render.Printable(name)))
 	}
 	return t

@@ -11,7 +11,7 @@ import (
 func TestCosts(t *testing.T) {
 	const n = 100_000
 	share := func(c Costs, cost int) float64 {
-		require.NoError(t, c.Validate())
+		require.NoError(t, problemsOf(c))
 		r, times := newRand(1, 1), 0
 		for range n {
 			if c.Cost(r) == cost {
@@ -34,6 +34,6 @@ func TestCosts(t *testing.T) {
 		"simulate: Shares must have at least one kind of requests":                     MixedCost{},
 		"simulate: Shares[0].Weight must be more than 0 and at most 2147483647, got 0": MixedCost{Shares: []CostShare{{Permits: 1}}},
 	} {
-		assert.EqualError(t, c.Validate(), want)
+		assert.EqualError(t, problemsOf(c), want)
 	}
 }

@@ -17,10 +17,11 @@
 //
 // # For maintainers
 //
-// The files that matter, in reading order: scenario.go is what is simulated; run.go has the bubble and its loop; turn.go
-// and gate.go decide which goroutine runs; clientrun.go sends the requests of load.go and arrivals.go, and serving.go
-// answers them; collector.go makes the result of result.go. The rest reads files (scenariofile.go, recordingfile.go) or is
-// about results: compare.go, expect.go, and the reports that internal/render writes (resultreport.go, comparisonreport.go).
+// The files in reading order: scenario.go is what is simulated, with the rates of rates.go and the distributions of kinds.go;
+// setup.go makes the pipelines; run.go has the bubble and its loop; turn.go and gate.go decide which goroutine runs;
+// clientrun.go sends the requests of arrivals.go, and serving.go answers them; collector.go makes the result of result.go,
+// with what measure.go measures. scenariofile.go reads a scenario, and internal/input recordings. The rest is about results:
+// compare.go, expect.go, and the reports that internal/render writes (resultreport.go, comparisonreport.go).
 //
 // Outside of this package, internal/deterministic is the one door by which the limiters, strategies and registries of a
 // simulation differ from those of production.

@@ -12,7 +12,7 @@ import (
 func TestDurations(t *testing.T) {
 	const n = 100_000
 	draw := func(d Durations) (mean float64, shareBelow func(time.Duration) float64) {
-		require.NoError(t, d.Validate())
+		require.NoError(t, problemsOf(d))
 		r := newRand(1, 1)
 		all := make([]float64, n)
 		for i := range all {
@@ -75,6 +75,6 @@ func TestDurations_Validate(t *testing.T) {
 		"simulate: P99 must be at least Median, which is 2s, got 1s":                                     LogNormal{Median: 2 * time.Second, P99: time.Second},
 		"simulate: Median must be more than 0, got 0s; P99 must be at least Median, which is 0s, got 0s": LogNormal{},
 	} {
-		assert.EqualError(t, d.Validate(), want)
+		assert.EqualError(t, problemsOf(d), want)
 	}
 }

@@ -186,7 +186,7 @@ func ExampleCompare() {
 }
 
 func ExampleParseExpectation() {
-	for _, text := range []string{"rejected < 1%", "latency_p99 <= 250ms", "most(1s) <= 100", "p99 < 100"} {
+	for _, text := range []string{"rejected < 1%", "latency_p99 <= 250ms", "most(1s) <= 100", "latency_p99 < 100"} {
 		expectation, err := simulate.ParseExpectation(text)
 		if err != nil {
 			fmt.Println(err)
@@ -198,5 +198,5 @@ func ExampleParseExpectation() {
 	// rejected < 1%
 	// latency_p99 <= 250ms
 	// most(1s) <= 100
-	// simulate: expectation "p99 < 100": there is no metric "p99": did you mean latency_p99 or wait_p99 or service_p99?
+	// simulate: expectation "latency_p99 < 100": latency_p99 is a duration: write a duration such as 250ms
 }

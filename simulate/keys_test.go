@@ -43,7 +43,7 @@ func TestKeys_Frequencies(t *testing.T) {
 		{ZipfKeys{Count: 100, Exponent: 2.5}, zipf(100, 2.5)},
 		{ZipfKeys{Count: 10, Exponent: maxExponent}, zipf(10, maxExponent)},
 	} {
-		require.NoError(t, tt.keys.Validate())
+		require.NoError(t, problemsOf(tt.keys))
 		keys, r, counts := prepared(tt.keys), newRand(1, 1), make(map[string]float64)
 		for range n {
 			counts[keys.Key(r)]++
@@ -60,7 +60,7 @@ func TestKeys_Frequencies(t *testing.T) {
 // Keys of millions take no table, and all of them are drawn.
 func TestZipfKeys_Many(t *testing.T) {
 	keys := ZipfKeys{Count: maxKeys, Exponent: 0.2}
-	require.NoError(t, keys.Validate())
+	require.NoError(t, problemsOf(keys))
 	z := keys.prepared().(*zipf)
 	r, above := rand.New(rand.NewPCG(1, 2)), 0
 	const n = 100_000
@@ -84,6 +84,6 @@ func TestKeys_Validate(t *testing.T) {
 		"simulate: Share must be from 0 to 1, got 1.5; Others must be at least 1 and at most 1000000000, got 0": AbuserKeys{Share: 1.5},
 		"simulate: Exponent must be more than 0 and at most 40, got 0":                                          ZipfKeys{Count: 1},
 	} {
-		assert.EqualError(t, k.Validate(), want)
+		assert.EqualError(t, problemsOf(k), want)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestHistogram_Buckets(t *testing.T) {
@@ -212,4 +213,12 @@ func TestEventHeap(t *testing.T) {
 		}
 		assert.Equal(t, want, got)
 	}
+}
+
+func TestMostOf_HugeCosts(t *testing.T) {
+	m := newMost(10)
+	for range 1000 {
+		m.add(1, "a", 1<<62, true)
+	}
+	require.Equal(t, int64(1000<<30), m.most().KeyPermits)
 }

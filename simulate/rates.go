@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/internal/validate"
 )
@@ -20,8 +19,7 @@ type ConstantRate struct {
 // Arrivals implements [Rate].
 func (c ConstantRate) Arrivals(until time.Duration) float64 { return times(c.Rate, until) }
 
-// Validate implements [Rate].
-func (c ConstantRate) Validate() error {
+func (c ConstantRate) validate() error {
 	var p validate.Problems
 	positiveRate(&p, "Rate", c.Rate)
 	return p.Err("simulate")
@@ -42,8 +40,7 @@ func (r Ramp) Arrivals(until time.Duration) float64 {
 	return ramped(r.From, r.To, r.For, min(until, r.For)) + times(r.To, max(until-r.For, 0))
 }
 
-// Validate implements [Rate].
-func (r Ramp) Validate() error {
+func (r Ramp) validate() error {
 	var p validate.Problems
 	rate(&p, "From", r.From)
 	rate(&p, "To", r.To)
@@ -75,8 +72,7 @@ type Step struct {
 // Arrivals implements [Rate].
 func (s Steps) Arrivals(until time.Duration) float64 { return s.prepared().Arrivals(until) }
 
-// Validate implements [Rate].
-func (s Steps) Validate() error {
+func (s Steps) validate() error {
 	var p validate.Problems
 	if len(s.Steps) == 0 {
 		p.Add("Steps", nil, "must have at least one step")
@@ -140,8 +136,6 @@ func (c *changes) Arrivals(until time.Duration) float64 {
 	return p.before + ramped(p.from, p.to, p.length, until-p.begin)
 }
 
-func (c *changes) Validate() error { return nil }
-
 // Sine is a [Rate] that rises and falls like the traffic of days. It begins at the mean and rises first.
 type Sine struct {
 	// Mean is how many requests a second arrive on average. Required.
@@ -159,8 +153,7 @@ func (s Sine) Arrivals(until time.Duration) float64 {
 	return times(s.Mean, until) + times(s.Amplitude, s.Period)/math.Pi*half*half
 }
 
-// Validate implements [Rate].
-func (s Sine) Validate() error {
+func (s Sine) validate() error {
 	var p validate.Problems
 	positiveRate(&p, "Mean", s.Mean)
 	if !(s.Amplitude >= 0 && s.Amplitude <= s.Mean) {
@@ -192,8 +185,7 @@ func (b Bursts) Arrivals(until time.Duration) float64 {
 	}
 }
 
-// Validate implements [Rate].
-func (b Bursts) Validate() error {
+func (b Bursts) validate() error {
 	var p validate.Problems
 	p.AtLeast("Size", b.Size, 1)
 	p.NotNegative("Every", b.Every)
@@ -213,19 +205,13 @@ func (s Sum) Arrivals(until time.Duration) float64 {
 	return sum
 }
 
-// Validate implements [Rate].
-func (s Sum) Validate() error {
+func (s Sum) validate() error {
 	var p validate.Problems
 	if len(s) == 0 {
 		p.Add("", nil, "Sum must have at least one Rate")
 	}
 	for i, r := range s {
-		path := "[" + strconv.Itoa(i) + "]"
-		if isnil.Value(r) {
-			p.Add(path, nil, "must not be nil")
-			continue
-		}
-		p.Include(path, r.Validate())
+		include(&p, "["+strconv.Itoa(i)+"]", r, true)
 	}
 	return p.Err("simulate")
 }

@@ -34,7 +34,7 @@ func TestRates_Arrivals(t *testing.T) {
 			},
 		},
 	} {
-		require.NoError(t, tt.rate.Validate())
+		require.NoError(t, problemsOf(tt.rate))
 		require.Zero(t, tt.rate.Arrivals(0))
 		sum, last := 0.0, 0.0
 		const step = time.Millisecond
@@ -54,7 +54,7 @@ func TestRates_Huge(t *testing.T) {
 		ConstantRate{Rate: 1e9}, Ramp{To: 1e9, For: math.MaxInt64}, Sine{Mean: 1e9, Amplitude: 1e9, Period: math.MaxInt64},
 		Steps{Steps: []Step{{Rate: 1, For: math.MaxInt64, Ramp: math.MaxInt64}, {Rate: 1}}}, Bursts{Size: math.MaxInt32, Every: 1},
 	} {
-		require.NoError(t, rate.Validate())
+		require.NoError(t, problemsOf(rate))
 		n := rate.Arrivals(math.MaxInt64)
 		assert.True(t, n > 0 && n < 1e30, "%#v: %v", rate, n)
 	}
@@ -76,6 +76,6 @@ func TestRates_Validate(t *testing.T) {
 		"simulate: Steps[0].For must be more than 0; only the last step can be without an end, got 0s; " +
 			"Steps[1].Ramp must be at least 0 and at most For, which is 1s, got 2s": Steps{Steps: []Step{{Rate: 1}, {For: time.Second, Ramp: 2 * time.Second}}},
 	} {
-		assert.EqualError(t, rate.Validate(), want)
+		assert.EqualError(t, problemsOf(rate), want)
 	}
 }

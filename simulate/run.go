@@ -16,6 +16,7 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/simulate/internal/input"
 )
 
 // Run simulates s, on one processor and a part of another one for the garbage collector. Run can be called concurrently, but
@@ -70,7 +71,7 @@ type run struct {
 	timer     *time.Timer // of sleep; nil, or it has fired
 	service   *serving
 	arrivals  *arrivals
-	next      Request              // the next arrival of an open load
+	next      input.Request        // the next arrival of an open load
 	pipelines []*pipeline.Pipeline // one for each instance
 	onClose   []func() error
 	openStores
@@ -259,16 +260,9 @@ func (r *run) sleep(d time.Duration) {
 
 // happen does what an event is about.
 func (r *run) happen(e event) {
-	switch {
-	case e.do != nil:
+	if e.do != nil {
 		e.do()
-	case e.call != nil:
-		left := e.call.left
-		r.service.end(e.call)
-		if !left {
-			r.give(e.call.task)
-		}
-	default:
-		r.give(e.task)
+		return
 	}
+	r.give(e.task)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload"
 )
@@ -17,7 +18,6 @@ import (
 type exp time.Duration
 
 func (e exp) Duration(r *rand.Rand) time.Duration { return time.Duration(r.ExpFloat64() * float64(e)) }
-func (e exp) Validate() error                     { return nil }
 
 // config returns a Config of a file.
 func config(text string) Config {
@@ -43,4 +43,10 @@ func hashOf(t *testing.T, r *Result) string {
 type many int
 
 func (m many) Key(r *rand.Rand) string { return fmt.Sprint(r.IntN(int(m))) }
-func (m many) Validate() error         { return nil }
+
+// problemsOf returns what is wrong with a part of a scenario.
+func problemsOf(v any) error {
+	var p validate.Problems
+	include(&p, "", v, true)
+	return p.Err("simulate")
+}

@@ -125,7 +125,6 @@ func TestRun_Config(t *testing.T) {
 type calling func()
 
 func (c calling) Duration(*rand.Rand) time.Duration { c(); return time.Millisecond }
-func (c calling) Validate() error                   { return nil }
 
 // Requests are everywhere when the context ends: in queues, in the service, and waiting to try again. All of their
 // goroutines end, and none of them touches the others' things any more.

@@ -25,7 +25,6 @@ func (b *bomb) tick() {
 func (b *bomb) Duration(*rand.Rand) time.Duration { b.tick(); return time.Millisecond }
 func (b *bomb) Key(*rand.Rand) string             { b.tick(); return "key" }
 func (b *bomb) Cost(*rand.Rand) int               { b.tick(); return 1 }
-func (b *bomb) Validate() error                   { return nil }
 func (b *bomb) Arrivals(until time.Duration) float64 {
 	b.tick()
 	return ConstantRate{100}.Arrivals(until)

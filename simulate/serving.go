@@ -2,18 +2,11 @@ package simulate
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"runtime"
 	"time"
 
 	"github.com/weir-go/weir/internal/saturate"
-)
-
-// The errors of the simulated service.
-var (
-	errFailed = errors.New("simulate: the service failed")
-	errFull   = errors.New("simulate: the service has no room for another call")
 )
 
 // serving is the [Service] of a run.
@@ -124,9 +117,18 @@ func (s *serving) next() {
 		if s.random.Float64() < failureRate {
 			c.err = errFailed
 		}
-		s.run.events.push(event{at: saturate.Add(s.run.now(), took), call: c})
+		s.run.events.push(event{at: saturate.Add(s.run.now(), took), do: func() { s.answer(c) }})
 	}
 	s.queue = nil
+}
+
+// answer ends a call and gives its caller the turn, unless that has given up.
+func (s *serving) answer(c *call) {
+	left := c.left
+	s.end(c)
+	if !left {
+		s.run.give(c.task)
+	}
 }
 
 // leave is called when the caller of c has given up.

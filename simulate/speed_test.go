@@ -64,8 +64,6 @@ func (s *sampler) Duration(r *rand.Rand) time.Duration {
 	return Exponential{20 * time.Millisecond}.Duration(r)
 }
 
-func (s *sampler) Validate() error { return nil }
-
 // What a run keeps is of the requests in flight, the intervals and the keys; of each request that has ended, it is a bit.
 func TestRun_Memory(t *testing.T) {
 	s := busy(time.Minute)

@@ -26,6 +26,22 @@ type turns struct {
 	asked   chan struct{} // has an element if a task asked since it was last received
 }
 
+// A request is a request of a client, with all its executions.
+type request struct {
+	number int64
+	key    string
+	cost   int
+	counts *keyCounts // of its key; nil: the key is not kept
+	draws  int        // how many calls of it were served
+
+	// Of the execution that runs:
+	begun    time.Duration
+	reached  bool   // it has reached the service
+	queued   bool   // it has waited for a permit
+	cameBack bool   // it was begun when a RetryAfter had passed
+	failedBy string // the strategy that has failed in place of those behind it
+}
+
 // A task is a goroutine that takes turns: that of a request, or of a hedged attempt.
 type task struct {
 	turns   *turns
@@ -162,4 +178,80 @@ func (s *turns) first() *task {
 func beforeTask(t, u **task) bool {
 	a, b := (*t).request.number, (*u).request.number
 	return a < b || a == b && slices.Compare((*t).order, (*u).order) < 0
+}
+
+// An event is what the run does at an instant: it gives a task the turn, or calls a function.
+type event struct {
+	at   time.Duration
+	seq  int64 // orders events at the same instant
+	task *task
+	do   func()
+}
+
+func (e *event) before(f *event) bool { return e.at < f.at || e.at == f.at && e.seq < f.seq }
+
+// An eventHeap has the events to come, the next one first.
+type eventHeap struct {
+	minHeap[event]
+	seq int64
+}
+
+// push adds an event.
+func (h *eventHeap) push(e event) {
+	h.seq++
+	e.seq = h.seq
+	h.minHeap.push(e)
+}
+
+// hasten moves the events that give a task the turn to an instant, if they are later. They keep the order in which they
+// were pushed.
+func (h *eventHeap) hasten(to time.Duration) {
+	events := h.items
+	h.items = nil
+	for _, e := range events {
+		if e.task != nil {
+			e.at = min(e.at, to)
+		}
+		h.minHeap.push(e)
+	}
+}
+
+// A minHeap has elements of which the first is before all others.
+type minHeap[T any] struct {
+	items  []T
+	before func(a, b *T) bool
+}
+
+// push adds an element.
+func (h *minHeap[T]) push(x T) {
+	h.items = append(h.items, x)
+	for i := len(h.items) - 1; i > 0; {
+		up := (i - 1) / 2
+		if !h.before(&h.items[i], &h.items[up]) {
+			return
+		}
+		h.items[i], h.items[up] = h.items[up], h.items[i]
+		i = up
+	}
+}
+
+// pop removes the first element. There must be one.
+func (h *minHeap[T]) pop() T {
+	var none T
+	top, last := h.items[0], len(h.items)-1
+	h.items[0], h.items[last] = h.items[last], none
+	h.items = h.items[:last]
+	for i := 0; ; {
+		least := i
+		for _, down := range [2]int{2*i + 1, 2*i + 2} {
+			if down < last && h.before(&h.items[down], &h.items[least]) {
+				least = down
+			}
+		}
+		if least == i {
+			return top
+		}
+		h.items[i], h.items[least] = h.items[least], h.items[i]
+		i = least
+	}
 }

@@ -44,7 +44,7 @@ func TestOnEvent_AllocationsOfSpans(t *testing.T) {
 		_, span := tracer.Start(t.Context(), "pipeline orders", trace.WithTimestamp(began), attributes)
 		span.End(trace.WithTimestamp(began))
 	})
-	l := newTelemetry(t, telemetry.Options{TracerProvider: sdktrace.NewTracerProvider(), Spans: true})
+	l := newTelemetry(t, telemetry.Options{TracerProvider: sdktrace.NewTracerProvider()})
 	executed := pipeline.Event{Name: pipeline.EventPipelineExecuted, Severity: pipeline.SeverityInformation, Source: pipeline.Source{Pipeline: "orders"}}
 	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { l.Hooks().OnEvent(t.Context(), executed) }), bare)
 }

@@ -97,6 +97,14 @@ func withSendable(attrs []attribute.KeyValue) []attribute.KeyValue {
 	return attrs
 }
 
+// An occurrence is an event with what metrics, spans and log lines add to it.
+type occurrence struct {
+	pipeline.Event                      // its Severity is the one that SeverityFunc returned
+	ownSeverity    pipeline.Severity    // the severity that the event had
+	errorType      string               // "" for success
+	extra          []attribute.KeyValue // the attributes of Enrich
+}
+
 // described is a result that log lines and span events show by these attributes, because it is not that of an execution:
 // the Override of package registry.
 type described interface{ EventAttributes() []slog.Attr }

@@ -13,16 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 
-	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/storetest"
 	"github.com/weir-go/weir/telemetry"
 )
-
-type noStatistics struct{}
-
-func (noStatistics) Statistics() limiter.Statistics { return limiter.Statistics{} }
 
 // A collector refuses a batch if one string is not UTF-8, and names can come from a request.
 func TestAttributes_AreValidUTF8AndShort(t *testing.T) {
@@ -32,13 +27,13 @@ func TestAttributes_AreValidUTF8AndShort(t *testing.T) {
 	provider, spans := recorder()
 	l, reader := started(t, telemetry.Options{
 		TracerProvider: provider,
-		Spans:          true,
-		Logger:         slog.New(slog.NewJSONHandler(&out, nil)),
+
+		Logger: slog.New(slog.NewJSONHandler(&out, nil)),
 		Enrich: func(_ context.Context, _ pipeline.Event, attrs []attribute.KeyValue) []attribute.KeyValue {
 			return append(attrs, attribute.String("extra", bad), attribute.StringSlice("more", []string{"fine", bad}), attribute.Int("n", 1))
 		},
 	})
-	defer l.ObserveLimiter(bad, noStatistics{})()
+	defer l.ObserveLimiter(bad, permits(1))()
 	shared, err := store.New(storetest.NewMemory(), nil)
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, shared.Close()) }()

@@ -12,7 +12,6 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
-	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
@@ -48,8 +47,7 @@ func newTelemetry(tb testing.TB, o telemetry.Options) *telemetry.Telemetry {
 // unread returns a Telemetry whose metrics, spans and log lines are not read.
 func unread(tb testing.TB) *telemetry.Telemetry {
 	return newTelemetry(tb, telemetry.Options{
-		MeterProvider:  metricnoop.NewMeterProvider(),
-		TracerProvider: tracenoop.NewTracerProvider(),
+		MeterProvider: metricnoop.NewMeterProvider(),
 	})
 }
 
@@ -75,7 +73,7 @@ func BenchmarkExecute(b *testing.B) {
 		{"listener=none", nil},
 		{"listener=noop", unread(b)},
 		{"listener=sdk", heard(telemetry.Options{})},
-		{"listener=sdk+spans", heard(telemetry.Options{Spans: true, TracerProvider: sdktrace.NewTracerProvider()})},
+		{"listener=sdk+spans", heard(telemetry.Options{TracerProvider: sdktrace.NewTracerProvider()})},
 		{"listener=sdk+lease_duration", heard(telemetry.Options{LeaseDuration: true})},
 		{"listener=sdk+enriched", heard(telemetry.Options{Enrich: enrich})},
 		{"listener=empty", empty{}},

@@ -1,12 +1,10 @@
 package telemetry
 
 import (
-	"maps"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/metric"
 
 	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/recovered"
@@ -23,207 +21,217 @@ const (
 
 var circuitStates = [...]string{stateClosed, stateOpen, stateHalfOpen}
 
-// A circuit is a strategy with a state: one of circuitStates, or "isolated", which counts as open.
-type circuit interface{ CircuitState() string }
+// A breaker is a strategy with a state: one of circuitStates, or "isolated", which counts as open.
+type breaker interface{ CircuitState() string }
 
-// A reportedCircuit is the circuit of a pipeline without a registry: its state is what its last event says.
-type reportedCircuit struct {
+// A reportedBreaker is the circuit of a pipeline without a registry: its state is what its last event says.
+type reportedBreaker struct {
 	state string
 	until time.Duration // the end of the break of an open circuit, by clock.Now; 0 for none
 }
 
 // CircuitState returns the state. A circuit whose break is over lets the next execution through, as a half-open one does.
-func (c *reportedCircuit) CircuitState() string {
-	if c.until != 0 && clock.Now() >= c.until {
+func (b *reportedBreaker) CircuitState() string {
+	if b.until != 0 && clock.Now() >= b.until {
 		return stateHalfOpen
 	}
-	return c.state
+	return b.state
 }
 
 // reportedBy returns the circuit that an event of strategies/circuitbreaker reports, or nil for another event.
-func reportedBy(e *pipeline.Event) *reportedCircuit {
+func reportedBy(e *pipeline.Event) *reportedBreaker {
 	switch e.Name {
 	case "OnCircuitClosed":
-		return &reportedCircuit{state: stateClosed}
+		return &reportedBreaker{state: stateClosed}
 	case "OnCircuitHalfOpened":
-		return &reportedCircuit{state: stateHalfOpen}
+		return &reportedBreaker{state: stateHalfOpen}
 	case "OnCircuitOpened":
 		if e.Duration > 0 {
-			return &reportedCircuit{state: stateOpen, until: saturate.Add(clock.Now(), e.Duration)}
+			return &reportedBreaker{state: stateOpen, until: saturate.Add(clock.Now(), e.Duration)}
 		}
-		return &reportedCircuit{state: stateOpen} // isolated
+		return &reportedBreaker{state: stateOpen} // isolated
 	default:
 		return nil
 	}
 }
 
-// circuitSeries are the series of one circuit: one for each state, which is 1 for the current state and 0 for the others.
-type circuitSeries struct {
-	circuit atomic.Pointer[circuit]
-	states  []*series // nil if the quota is full: the circuitOverflow counts the circuit
-	inQuota bool      // the series count in the quota
+// A circuit is exported once it was not closed: as a series for each state, which is 1 for the current state and 0 for the others.
+type circuit struct {
+	breaker breaker
+	shown   bool
+	own     bool // it has series; without, it is counted in the common series
 }
 
-// recordCircuit records the state of a circuit if the event reports one. The circuit of a registry is asked instead: the
-// circuit of a version that is being drained still reports events, and one that is isolated or closed by hand reports
-// only when it is called.
-func (s *seriesSet) recordCircuit(src *source, e *pipeline.Event) {
+// circuits are the circuits of all pipelines.
+type circuits struct {
+	limit     int // of the series, and of the pipelines
+	mu        sync.Mutex
+	pipelines map[pipeline.Source]*pipelineCircuits
+	used      int // the number of series
+}
+
+// pipelineCircuits are the circuits of a pipeline, by strategy. The circuits that a registry has put in force are asked: the circuit of a version that
+// is being drained still reports events, and one that is isolated or closed by hand reports only when it is called.
+type pipelineCircuits struct {
+	inForce bool
+	all     map[string]*circuit
+}
+
+func (c *circuits) init(limit int) {
+	c.limit, c.pipelines = limit, map[pipeline.Source]*pipelineCircuits{}
+}
+
+// at returns the circuits of a pipeline, which it adds. The caller holds c.mu.
+func (c *circuits) at(id pipeline.Source) *pipelineCircuits {
+	if c.pipelines[id] == nil {
+		c.pipelines[id] = &pipelineCircuits{all: map[string]*circuit{}}
+	}
+	return c.pipelines[id]
+}
+
+// report shows the circuit that e reports, if it does.
+func (c *circuits) report(e *pipeline.Event) {
 	reported := reportedBy(e)
 	if reported == nil {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	current := circuit(reported)
-	if inForce, ok := s.inForce[withoutStrategy(src.id)]; ok {
-		if current = inForce[src.id.Strategy]; current == nil {
-			return // a replaced version had it
-		}
-	}
-	s.circuitAt(src).circuit.Store(&current)
-}
-
-// circuitAt returns the series of the circuit at that source. The caller holds s.mu.
-func (s *seriesSet) circuitAt(src *source) *circuitSeries {
-	if c := src.circuit.Load(); c != nil {
-		return c
-	}
-	c := &circuitSeries{}
-	if s.circuitQuota.used+len(circuitStates) <= s.circuitQuota.limit {
-		for _, state := range circuitStates {
-			c.states = append(c.states, newSeries(appendSource([]attribute.KeyValue{attribute.String(keyState, state)}, src.id)...))
-		}
-		if c.inQuota = !src.removed; c.inQuota {
-			s.circuitQuota.add(len(circuitStates))
-		}
-	}
-	src.circuit.Store(c)
-	return c
-}
-
-// forgetCircuit removes the series of the circuit at that source. The caller holds s.mu.
-func (s *seriesSet) forgetCircuit(src *source) {
-	if c := src.circuit.Swap(nil); c != nil && c.inQuota {
-		s.circuitQuota.add(-len(circuitStates))
-	}
-}
-
-// A circuitOverflow counts the circuits without series, by the index of their state in circuitStates.
-type circuitOverflow [len(circuitStates)]int64
-
-var circuitOverflowOptions = func() (all [len(circuitStates)][]metric.ObserveOption) {
-	for i, state := range circuitStates {
-		all[i] = newSeries(attribute.String(keyState, state), attribute.Bool(keyOverflow, true)).observe
-	}
-	return all
-}()
-
-func (c *circuitOverflow) observe(o metric.Observer, i *instruments) {
-	if *c == (circuitOverflow{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	id := withoutStrategy(e.Source)
+	if c.pipelines[id] == nil && len(c.pipelines) >= c.limit {
 		return
 	}
-	for n, options := range circuitOverflowOptions {
-		o.ObserveInt64(i.circuits, c[n], options...)
+	p := c.at(id)
+	found := p.all[e.Source.Strategy]
+	if !p.inForce {
+		if found == nil {
+			found = &circuit{}
+			p.all[e.Source.Strategy] = found
+		}
+		found.breaker = reported
+	}
+	if found != nil { // else a replaced version had it
+		c.show(found)
 	}
 }
 
-// observe exports the state. A circuit without series is added to overflow.
-func (c *circuitSeries) observe(o metric.Observer, i *instruments, overflow *circuitOverflow) {
-	current := c.circuit.Load()
-	if current == nil {
-		return // it is being recorded just now
+// show gives the circuit series, if there is room. The caller holds c.mu.
+func (c *circuits) show(shown *circuit) {
+	if !shown.shown && c.used+len(circuitStates) <= c.limit {
+		shown.own = true
+		c.used += len(circuitStates)
 	}
-	now := stateOf(*current)
-	for n, state := range circuitStates {
-		in := int64(0)
-		if state == now {
-			in = 1
-		}
-		if c.states == nil {
-			overflow[n] += in
-		} else {
-			o.ObserveInt64(i.circuits, in, c.states[n].observe...)
+	shown.shown = true
+}
+
+// put puts the circuits of the pipeline id in force, by the names of the strategies, in place of its previous circuits.
+func (c *circuits) put(id pipeline.Source, breakers map[string]breaker) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(breakers) == 0 && c.pipelines[id] == nil {
+		return
+	}
+	p := c.at(id)
+	p.inForce = true
+	for strategy := range p.all {
+		if breakers[strategy] == nil {
+			c.remove(p, strategy)
 		}
 	}
+	for strategy, b := range breakers {
+		if p.all[strategy] == nil {
+			p.all[strategy] = &circuit{}
+		}
+		p.all[strategy].breaker = b
+	}
+}
+
+// forget removes the circuits of the pipeline of id, or only the one of its strategy.
+func (c *circuits) forget(id pipeline.Source) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.pipelines[withoutStrategy(id)]
+	if p == nil {
+		return
+	}
+	for strategy := range p.all {
+		if id.Strategy == "" || id.Strategy == strategy {
+			c.remove(p, strategy)
+		}
+	}
+	if id.Strategy == "" {
+		delete(c.pipelines, id)
+	}
+}
+
+func (c *circuits) remove(p *pipelineCircuits, strategy string) {
+	if p.all[strategy].own {
+		c.used -= len(circuitStates)
+	}
+	delete(p.all, strategy)
+}
+
+// observe exports the states.
+func (c *circuits) observe(o observation) {
+	common := map[string]int64{}
+	for id, b := range c.breakers() {
+		state := stateOf(b) // without c.mu: CircuitState can be the program's
+		own, shown := c.see(id, state)
+		switch {
+		case own:
+			for _, each := range circuitStates {
+				o.bool(circuitState, each == state, with(appendSource([]attribute.KeyValue{attribute.String(keyState, each)}, id)...))
+			}
+		case shown:
+			common[state]++
+		}
+	}
+	if len(common) == 0 {
+		return
+	}
+	for _, state := range circuitStates {
+		o.int(circuitState, common[state], with(attribute.String(keyState, state), attribute.Bool(keyOverflow, true)))
+	}
+}
+
+// breakers returns all circuits by source.
+func (c *circuits) breakers() map[pipeline.Source]breaker {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := map[pipeline.Source]breaker{}
+	for id, p := range c.pipelines {
+		for strategy, circuit := range p.all {
+			id.Strategy = strategy
+			all[id] = circuit.breaker
+		}
+	}
+	return all
+}
+
+// see shows the circuit at id if the state that a collection has seen is not closed: it may be isolated by hand, and not called since.
+func (c *circuits) see(id pipeline.Source, state string) (own, shown bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var found *circuit
+	if p := c.pipelines[withoutStrategy(id)]; p != nil {
+		found = p.all[id.Strategy]
+	}
+	if found == nil {
+		return false, false // it was removed meanwhile
+	}
+	if state != stateClosed {
+		c.show(found)
+	}
+	return found.own, found.shown
 }
 
 // stateOf returns one of circuitStates.
-func stateOf(c circuit) (state string) {
-	recovered.Call("telemetry: CircuitState", func() { state = c.CircuitState() })
+func stateOf(b breaker) (state string) {
+	recovered.Call("telemetry: CircuitState", func() { state = b.CircuitState() })
 	if state == "isolated" {
 		return stateOpen
 	}
 	return state
-}
-
-// inForce exports the state of the circuits of p, and of the pipelines that it contains, and begins the counters of their rate
-// limiters at 0.
-func (t *Telemetry) inForce(p *pipeline.Pipeline) {
-	circuits := map[string]circuit{}
-	for source, s := range p.Strategies() {
-		for _, name := range rateLimiters(source.Strategy, s) {
-			t.series.beginRequests(&pipeline.Source{Pipeline: source.Pipeline, Instance: source.Instance, Strategy: name})
-		}
-		if c, ok := s.(circuit); ok {
-			circuits[source.Strategy] = c
-		}
-		if e, ok := s.(interface{ Pipeline() *pipeline.Pipeline }); ok {
-			t.inForce(e.Pipeline())
-		}
-	}
-	t.series.putCircuits(pipeline.Source{Pipeline: p.Name(), Instance: p.Instance()}, circuits)
-}
-
-// putCircuits puts the circuits of the pipeline id in force, by the names of the strategies. Series of circuits that the
-// pipeline no longer has are removed.
-func (s *seriesSet) putCircuits(id pipeline.Source, circuits map[string]circuit) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	old := s.inForce[id]
-	if len(old) == 0 && len(circuits) == 0 {
-		return
-	}
-	s.inForce[id] = circuits
-	all := maps.Clone(circuits)
-	maps.Copy(all, old)
-	for strategy := range all {
-		id.Strategy = strategy
-		src := (*s.sources.Load())[id]
-		switch c := circuits[strategy]; {
-		case src == nil || src.circuit.Load() == nil:
-		case c == nil:
-			s.forgetCircuit(src)
-		default:
-			src.circuit.Load().circuit.Store(&c)
-		}
-	}
-}
-
-// findOpenCircuits adds series for the circuits in force that have none and are not closed: circuits that were isolated
-// by hand and not called since.
-func (s *seriesSet) findOpenCircuits() {
-	s.mu.Lock()
-	quiet := map[pipeline.Source]circuit{}
-	for id, circuits := range s.inForce {
-		for strategy, c := range circuits {
-			id.Strategy = strategy
-			if src := (*s.sources.Load())[id]; src == nil || src.circuit.Load() == nil {
-				quiet[id] = c
-			}
-		}
-	}
-	s.mu.Unlock() // CircuitState can be the program's
-	for id, c := range quiet {
-		if stateOf(c) == stateClosed {
-			continue
-		}
-		src := s.source(&id)
-		s.mu.Lock()
-		if now := s.inForce[withoutStrategy(id)][id.Strategy]; now != nil && src != s.overflow {
-			s.circuitAt(src).circuit.Store(&now)
-		}
-		s.mu.Unlock()
-	}
 }
 
 func withoutStrategy(id pipeline.Source) pipeline.Source {

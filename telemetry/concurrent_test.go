@@ -81,7 +81,7 @@ func TestTelemetry_ConcurrentSafe(t *testing.T) {
 	}
 	again(func(int) { l.Hooks().Forget(pipeline.Source{Pipeline: "orders"}) })
 	again(func(n int) { l.ObserveLimiter(fmt.Sprint(n%3), permits)() })
-	again(func(int) { l.ConfigReloaded(time.Now(), nil); l.Status() })
+	again(func(int) { l.ConfigReloaded(time.Now(), nil) })
 	again(func(int) {
 		var read metricdata.ResourceMetrics
 		assert.NoError(t, reader.Collect(t.Context(), &read))

@@ -31,11 +31,7 @@
 //
 // # For maintainers
 //
-// Five files, in the order in which an event goes through them:
-//
-//   - telemetry.go has OnEvent.
-//   - count.go finds the series of an event and counts it.
-//   - series.go keeps the series, and says what bounds them.
-//   - log.go and span.go write the log line and the span event.
-//   - observe.go exports what was counted when metrics are collected.
+// telemetry.go has what programs call. An event goes from there through metrics.go, which finds its series and counts it, log.go and
+// span.go. series.go keeps series, and says what bounds them. instruments.go has the table of the instruments, and exports what was counted
+// when metrics are collected.
 package telemetry

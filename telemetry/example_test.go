@@ -63,7 +63,7 @@ func ExampleTelemetry_RecordRequest() {
 	once := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}))
 	defer once.Close()
 	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
-		Policies: map[string]weirhttp.Policy{"once": {Limiter: once}},
+		Policies: map[string]weirhttp.Policy{"once": {Limit: weirhttp.Of(once)}},
 	}))
 	mux := http.NewServeMux()
 	mux.Handle("GET /orders/{id}", limits.Handler(http.NotFoundHandler(), "once"))
@@ -141,18 +141,4 @@ func ExampleOptions_severityFunc() {
 	_ = p.Execute(context.Background(), func(context.Context) error { return nil })
 	// Output:
 	// level=DEBUG msg="Resilience pipeline executed" event.name=PipelineExecuted event.severity=Debug pipeline.name=orders
-}
-
-func ExampleTelemetry_Status() {
-	t := weir.Must(telemetry.New(nil))
-	defer t.Close()
-
-	t.ConfigReloaded(time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC), nil)
-	t.ConfigReloaded(time.Date(2026, 11, 21, 9, 5, 0, 0, time.UTC), errors.New("limits.yaml:7: no such field"))
-	s := t.Status()
-	fmt.Println("last success:", s.LastSuccess.Format(time.TimeOnly))
-	fmt.Println("last attempt:", s.LastAttempt.Format(time.TimeOnly), s.LastError)
-	// Output:
-	// last success: 09:00:00
-	// last attempt: 09:05:00 limits.yaml:7: no such field
 }

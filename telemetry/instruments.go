@@ -3,81 +3,158 @@ package telemetry
 import (
 	"context"
 	"errors"
+	"fmt"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 )
+
+// The instruments, by their index in the table.
+const (
+	executions = iota
+	attempts
+	events
+	requests
+	queueTime
+	queueLongest
+	leases
+	leaseTime
+	available
+	queued
+	circuitState
+	storeAvailable
+	storeCalls
+	storeDecisions
+	httpTime
+	httpLongest
+	reloadCount
+	reloadOK
+	reloadOKTime
+	instrumentCount
+)
+
+type kind int
+
+const (
+	histogram     kind = iota // recorded at once; the others are observed by [Telemetry.observe]
+	counter                   // a whole number that never goes down
+	upDownCounter             // a whole number
+	gauge                     // a whole number
+	floatGauge
+)
+
+// An instrument is a row of the table. A series has those of its attributes that apply.
+type instrument struct {
+	name        string
+	kind        kind
+	unit        string
+	attributes  []attribute.Key
+	description string
+}
+
+var (
+	ofSource  = []attribute.Key{keyPipeline, keyInstance, keyStrategy}
+	ofRequest = append(ofSource[:3:3], keyResult)
+	ofHTTP    = []attribute.Key{keyMethod, keyScheme, keyRoute, keyStatus, keyErrorType}
+)
+
+// table has every instrument. docs/telemetry.md has the same table for readers. A unit of "1" would be exported to Prometheus with the
+// suffix _ratio.
+var table = [instrumentCount]instrument{
+	executions: {
+		"weir.pipeline.duration", histogram, "s", []attribute.Key{keyPipeline, keyInstance, keyOperation, keyErrorType},
+		"How long an execution of a pipeline took.",
+	},
+	attempts: {
+		"weir.attempt.duration", histogram, "s",
+		[]attribute.Key{keySeverity, keyPipeline, keyInstance, keyStrategy, keyOperation, keyErrorType, keyAttempt, keyHandled},
+		"How long one attempt of an execution took.",
+	},
+	events: {
+		"weir.strategy.events", counter, "{event}",
+		[]attribute.Key{keyEvent, keySeverity, keyPipeline, keyInstance, keyStrategy, keyOperation, keyErrorType},
+		"How many events were reported.",
+	},
+	requests:       {"weir.rate_limiter.requests", counter, "{request}", ofRequest, "How many requests for permits a rate limiter has answered."},
+	queueTime:      {"weir.rate_limiter.queue.duration", histogram, "s", ofRequest, "How long a request waited for the answer of a rate limiter, if it waited."},
+	queueLongest:   {"weir.rate_limiter.queue.max_duration", floatGauge, "s", ofRequest, "The longest wait for the answer of a rate limiter in the last minute."},
+	leases:         {"weir.rate_limiter.lease.active", upDownCounter, "{lease}", ofSource, "How many executions hold permits of a rate limiter."},
+	leaseTime:      {"weir.rate_limiter.lease.duration", histogram, "s", ofSource, "How long an execution held permits of a rate limiter."},
+	available:      {"weir.rate_limiter.permit.available", gauge, "{permit}", []attribute.Key{keyLimiter}, "How many permits of a limiter could be taken now."},
+	queued:         {"weir.rate_limiter.queue.active", gauge, "{permit}", []attribute.Key{keyLimiter}, "How many permits the requests in the queue of a limiter ask for."},
+	circuitState:   {"weir.circuit_breaker.state", gauge, "", append(ofSource[:3:3], keyState), "1 for the state that a circuit is in, 0 for the others."},
+	storeAvailable: {"weir.store.available", gauge, "", []attribute.Key{keyStore, keyShard}, "1 while the store of shared limiters can be asked, else 0."},
+	storeCalls:     {"weir.store.calls", counter, "{call}", []attribute.Key{keyStore, keyResult}, "How many round trips to the store of shared limiters were made."},
+	storeDecisions: {"weir.store.decisions", counter, "{decision}", []attribute.Key{keyStore, keyDecidedBy}, "How many answers shared limiters have given."},
+	httpTime:       {"http.server.request.duration", histogram, "s", ofHTTP, "Duration of HTTP server requests."},
+	httpLongest:    {"weir.http.server.request.max_duration", floatGauge, "s", ofHTTP, "The longest HTTP server request that has ended in the last minute."},
+	reloadCount:    {"weir.config.reloads", counter, "{reload}", []attribute.Key{keyResult}, "How many times a configuration was loaded."},
+	reloadOK:       {"weir.config.last_reload.successful", gauge, "", nil, "1 if the last attempt to load a configuration was successful, else 0."},
+	reloadOKTime: {
+		"weir.config.last_reload.success.timestamp", floatGauge, "s", nil,
+		"The time of the last successful attempt to load a configuration, in seconds since 1970.",
+	},
+}
 
 // buckets are the bounds of the buckets of all histograms, in seconds. The semantic conventions advise bounds that begin at
 // 5 ms for requests. A limiter answers within microseconds and a gateway within 0.3 ms: with those bounds, one that becomes
 // ten times slower would look the same.
 var buckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
-// instruments are all instruments. Histograms are recorded at once; the others are read by [Telemetry.observe].
+// instruments are those of a meter, by their index in the table. An instrument is in the array of its kind.
 type instruments struct {
-	executions, attempts, leases, queueTime, httpRequests metric.Float64Histogram
+	histograms [instrumentCount]metric.Float64Histogram // of instruments of other kinds, and of unwanted ones, a histogram that records nothing
+	ints       [instrumentCount]metric.Int64Observable
+	floats     [instrumentCount]metric.Float64Observable
 
-	events, requests, reloads metric.Int64ObservableCounter
-	active                    metric.Int64ObservableUpDownCounter
-	available, queued         metric.Int64ObservableGauge
-	circuits                  metric.Int64ObservableGauge
-	storeAvailable            metric.Int64ObservableGauge
-	storeCalls                metric.Int64ObservableCounter
-	storeDecisions            metric.Int64ObservableCounter
-	reloadOK                  metric.Int64ObservableGauge
-	reloadOKTime              metric.Float64ObservableGauge
-	queueLongest, httpLongest metric.Float64ObservableGauge
-
-	histograms  []metric.Float64Histogram // the histograms that can record
+	enabled     []metric.Float64Histogram // the histograms that can record
 	observables []metric.Observable       // all but the histograms
 }
 
-// make makes the instruments of m. If leases is false, the histogram of lease durations records nothing.
-func (i *instruments) make(m metric.Meter, leases bool) error {
-	f := factory{meter: m}
-	i.executions = f.histogram("weir.pipeline.duration", "How long an execution of a pipeline took.")
-	i.attempts = f.histogram("weir.attempt.duration", "How long one attempt of an execution took.")
-	i.queueTime = f.histogram("weir.rate_limiter.queue.duration", "How long a request waited for the answer of a rate limiter, if it waited.")
-	i.leases = noop.Float64Histogram{}
-	if leases {
-		i.leases = f.histogram("weir.rate_limiter.lease.duration", "How long an execution held permits of a rate limiter.")
-	}
-	i.httpRequests = f.histogram("http.server.request.duration", "Duration of HTTP server requests.")
-	i.queueLongest = f.floatGauge("weir.rate_limiter.queue.max_duration", "s", "The longest wait for the answer of a rate limiter in the last minute.")
-	i.httpLongest = f.floatGauge("weir.http.server.request.max_duration", "s", "The longest HTTP server request that has ended in the last minute.")
-	i.events = f.counter("weir.strategy.events", "{event}", "How many events were reported.")
-	i.requests = f.counter("weir.rate_limiter.requests", "{request}", "How many requests for permits a rate limiter has answered.")
-	i.reloads = f.counter("weir.config.reloads", "{reload}", "How many times a configuration was loaded.")
-	i.active = f.upDownCounter("weir.rate_limiter.lease.active", "{lease}", "How many executions hold permits of a rate limiter.")
-	i.available = f.gauge("weir.rate_limiter.permit.available", "{permit}", "How many permits of a limiter could be taken now.")
-	i.queued = f.gauge("weir.rate_limiter.queue.active", "{permit}", "How many permits the requests in the queue of a limiter ask for.")
-	i.circuits = f.gauge("weir.circuit_breaker.state", "", "1 for the state that a circuit is in, 0 for the others.")
-	i.storeAvailable = f.gauge("weir.store.available", "", "1 while the store of shared limiters can be asked, else 0.")
-	i.storeCalls = f.counter("weir.store.calls", "{call}", "How many round trips to the store of shared limiters were made.")
-	i.storeDecisions = f.counter("weir.store.decisions", "{decision}", "How many answers shared limiters have given.")
-	// No unit: "1" would be exported to Prometheus with the suffix _ratio.
-	i.reloadOK = f.gauge("weir.config.last_reload.successful", "", "1 if the last attempt to load a configuration was successful, else 0.")
-	i.reloadOKTime = f.floatGauge("weir.config.last_reload.success.timestamp", "s", "The time of the last successful attempt to load a configuration, in seconds since 1970.")
-	i.histograms = withoutNoop(i.executions, i.attempts, i.queueTime, i.leases, i.httpRequests)
-	i.observables = f.observables
-	return errors.Join(f.errs...)
-}
-
-// withoutNoop returns the histograms that can record, so that recording does not call Enabled of the others, which
-// takes as long.
-func withoutNoop(all ...metric.Float64Histogram) []metric.Float64Histogram {
-	var kept []metric.Float64Histogram
-	for _, h := range all {
-		if _, never := h.(noop.Float64Histogram); !never {
-			kept = append(kept, h)
+// make makes the instruments of m. If lease is false, the histogram of lease durations records nothing.
+func (i *instruments) make(m metric.Meter, lease bool) error {
+	var errs []error
+	for n, row := range table {
+		i.histograms[n] = noop.Float64Histogram{}
+		if n == leaseTime && !lease {
+			continue
+		}
+		if err := i.makeOne(m, n, row); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", row.name, err))
 		}
 	}
-	return kept
+	return errors.Join(errs...)
+}
+
+func (i *instruments) makeOne(m metric.Meter, n int, row instrument) (err error) {
+	description, unit := metric.WithDescription(row.description), metric.WithUnit(row.unit)
+	switch row.kind {
+	case histogram:
+		i.histograms[n], err = m.Float64Histogram(row.name, description, unit, metric.WithExplicitBucketBoundaries(buckets...))
+		// Enabled of a histogram that records nothing takes as long as that of another.
+		if _, never := i.histograms[n].(noop.Float64Histogram); !never {
+			i.enabled = append(i.enabled, i.histograms[n])
+		}
+		return err
+	case counter:
+		i.ints[n], err = m.Int64ObservableCounter(row.name, description, unit)
+	case upDownCounter:
+		i.ints[n], err = m.Int64ObservableUpDownCounter(row.name, description, unit)
+	case gauge:
+		i.ints[n], err = m.Int64ObservableGauge(row.name, description, unit)
+	case floatGauge:
+		i.floats[n], err = m.Float64ObservableGauge(row.name, description, unit)
+		i.observables = append(i.observables, i.floats[n])
+		return err
+	}
+	i.observables = append(i.observables, i.ints[n])
+	return err
 }
 
 // recording reports whether any of the histograms is read.
 func (i *instruments) recording(ctx context.Context) bool {
-	for _, h := range i.histograms {
+	for _, h := range i.enabled {
 		if h.Enabled(ctx) {
 			return true
 		}
@@ -85,44 +162,25 @@ func (i *instruments) recording(ctx context.Context) bool {
 	return false
 }
 
-// A factory makes instruments. It collects the errors, and the instruments that [Telemetry.observe] exports.
-type factory struct {
-	meter       metric.Meter
-	observables []metric.Observable
-	errs        []error
+// An observation is one collection of the counters and gauges.
+type observation struct {
+	metric.Observer
+	*instruments
 }
 
-func (f *factory) histogram(name, description string) metric.Float64Histogram {
-	h, err := f.meter.Float64Histogram(name,
-		metric.WithDescription(description), metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(buckets...))
-	f.errs = append(f.errs, err)
-	return h
+func (o observation) int(instrument int, n int64, attributes ...metric.ObserveOption) {
+	o.ObserveInt64(o.ints[instrument], n, attributes...)
 }
 
-func (f *factory) counter(name, unit, description string) metric.Int64ObservableCounter {
-	c, err := f.meter.Int64ObservableCounter(name, metric.WithDescription(description), metric.WithUnit(unit))
-	f.observed(c, err)
-	return c
+func (o observation) float(instrument int, n float64, attributes ...metric.ObserveOption) {
+	o.ObserveFloat64(o.floats[instrument], n, attributes...)
 }
 
-func (f *factory) upDownCounter(name, unit, description string) metric.Int64ObservableUpDownCounter {
-	c, err := f.meter.Int64ObservableUpDownCounter(name, metric.WithDescription(description), metric.WithUnit(unit))
-	f.observed(c, err)
-	return c
-}
-
-func (f *factory) gauge(name, unit, description string) metric.Int64ObservableGauge {
-	g, err := f.meter.Int64ObservableGauge(name, metric.WithDescription(description), metric.WithUnit(unit))
-	f.observed(g, err)
-	return g
-}
-
-func (f *factory) floatGauge(name, unit, description string) metric.Float64ObservableGauge {
-	g, err := f.meter.Float64ObservableGauge(name, metric.WithDescription(description), metric.WithUnit(unit))
-	f.observed(g, err)
-	return g
-}
-
-func (f *factory) observed(made metric.Observable, err error) {
-	f.observables, f.errs = append(f.observables, made), append(f.errs, err)
+// bool observes 1 for true and 0 for false.
+func (o observation) bool(instrument int, is bool, attributes ...metric.ObserveOption) {
+	n := int64(0)
+	if is {
+		n = 1
+	}
+	o.int(instrument, n, attributes...)
 }

@@ -36,13 +36,13 @@ func message(event string) string {
 }
 
 // log writes the log line of o, unless its severity is SeverityNone.
-func (t *Telemetry) log(ctx context.Context, o *occurrence) {
+func (o *occurrence) log(ctx context.Context, options *Options) {
 	if o.Severity == pipeline.SeverityNone {
 		return
 	}
 	level := o.level(ctx)
-	if t.options.Logger.Enabled(ctx, level) {
-		t.options.Logger.LogAttrs(ctx, level, message(o.Name), t.logAttributes(o)...)
+	if options.Logger.Enabled(ctx, level) {
+		options.Logger.LogAttrs(ctx, level, message(o.Name), o.logAttributes(options.ResultFormatter)...)
 	}
 }
 
@@ -70,8 +70,7 @@ func endedByCaller(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
 }
 
-// logAttributes returns the attributes of the log line.
-func (t *Telemetry) logAttributes(o *occurrence) []slog.Attr {
+func (o *occurrence) logAttributes(format func(result any) any) []slog.Attr {
 	attributes := o.attributes()
 	attrs := make([]slog.Attr, 0, len(attributes)+2)
 	for _, a := range attributes {
@@ -79,7 +78,7 @@ func (t *Telemetry) logAttributes(o *occurrence) []slog.Attr {
 	}
 	if o.Err != nil {
 		attrs = append(attrs, slog.String(keyResult, o.Err.Error()))
-	} else if shown := t.shownResult(o.Result); shown != nil {
+	} else if shown := shownResult(o.Result, format); shown != nil {
 		attrs = append(attrs, slog.Any(keyResult, shown))
 	}
 	if o.hasDuration() {
@@ -90,15 +89,15 @@ func (t *Telemetry) logAttributes(o *occurrence) []slog.Attr {
 
 // shownResult returns what the line shows of a result; nil is nothing. Without a ResultFormatter no value gets into the
 // log, because results can be secret.
-func (t *Telemetry) shownResult(result any) any {
+func shownResult(result any, format func(result any) any) any {
 	if result == nil {
 		return nil
 	}
 	if _, ok := result.(described); ok {
 		return nil // it has attributes of its own
 	}
-	if t.options.ResultFormatter != nil {
-		return t.options.ResultFormatter(result)
+	if format != nil {
+		return format(result)
 	}
 	if response, ok := result.(*http.Response); ok && response != nil {
 		return response.StatusCode

@@ -3,6 +3,8 @@ package telemetry
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-go/weir/internal/clock"
 )
 
 // A longest knows the longest duration of the last minute, as TimeWindowMax of Micrometer does. Prometheus gets no
@@ -38,6 +40,9 @@ func (l *longest) record(now, d time.Duration) {
 	for old := slot.Load(); old < packed && !slot.CompareAndSwap(old, packed); old = slot.Load() {
 	}
 }
+
+// now returns the longest duration of the last minute.
+func (l *longest) now() time.Duration { return l.at(clock.Now()) }
 
 // at returns the longest duration that was recorded in the last minute before now, or 0 if there is none.
 func (l *longest) at(now time.Duration) (most time.Duration) {

@@ -63,12 +63,12 @@ func TestLongest_ConcurrentSafe(t *testing.T) {
 			wg.Go(func() {
 				for n := range 100 {
 					l.record(clock.Now(), time.Duration(8*n+i)*time.Millisecond)
-					l.at(clock.Now())
+					l.now()
 				}
 			})
 		}
 		wg.Wait()
-		assert.Equal(t, 799*time.Millisecond, l.at(clock.Now()))
+		assert.Equal(t, 799*time.Millisecond, l.now())
 	})
 }
 

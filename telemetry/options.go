@@ -25,8 +25,11 @@ type Options struct {
 	// later. Make one Telemetry for each provider: if two with the same provider get events of the same pipeline,
 	// their counts are added up.
 	MeterProvider metric.MeterProvider `json:"-" yaml:"-"`
-	// TracerProvider makes the spans that Spans asks for. If nil, it is the global one. It is not used for span events,
-	// which go to the span in the context.
+	// TracerProvider makes a span for each execution and each attempt, as a child of the current span. The span is made at the end,
+	// with the start time of the execution: a listener cannot change the context, so spans that the callback starts are
+	// siblings of these spans and not their children. With a TracerProvider every execution reports, even if its span is not
+	// sampled. If nil, no spans are made, and events go to the span in the context only. otel.GetTracerProvider returns the global
+	// one.
 	TracerProvider trace.TracerProvider `json:"-" yaml:"-"`
 	// Logger takes the log lines. If nil, none are written.
 	Logger *slog.Logger `json:"-" yaml:"-"`
@@ -51,20 +54,16 @@ type Options struct {
 	// SpanSeverity is the lowest severity of the events that are added to the current span. The zero value, SeverityNone,
 	// adds all of them. A span keeps 128 events by default: use SeverityWarning where one span has many executions.
 	SpanSeverity pipeline.Severity `json:"span_severity,omitempty" yaml:"span_severity,omitempty"`
-	// Spans makes a span for each execution and each attempt, as a child of the current span. The span is made at the end,
-	// with the start time of the execution: a listener cannot change the context, so spans that the callback starts are
-	// siblings of these spans and not their children. With Spans every execution reports, even if its span is not sampled.
-	Spans bool `json:"spans,omitempty" yaml:"spans,omitempty"`
 	// LeaseDuration records weir.rate_limiter.lease.duration, the time for which permits are held. It is off by default,
 	// because each recording costs as much as one of weir.pipeline.duration, which contains that time.
 	LeaseDuration bool `json:"lease_duration,omitempty" yaml:"lease_duration,omitempty"`
-	// MaxSeries is the number of combinations of attributes that each instrument keeps, and the number of strategies and
-	// pipelines that are told apart. If 0, it is [DefaultMaxSeries].
+	// MaxSeries is the number of combinations of attributes that each instrument keeps. If 0, it is [DefaultMaxSeries].
 	//
 	// Events and objects beyond it are counted in common series, with the attribute otel.metric.overflow and without the
 	// attributes that differ:
 	//
-	//   - events and durations in one series for each strategy of a pipeline, or for the pipeline itself;
+	//   - events and durations in one series for each strategy of a pipeline, or for the pipeline itself: in MaxSeries such
+	//     series at most, and in one for all others;
 	//   - requests to rate limiters in one series for each result;
 	//   - HTTP requests in one series for each class of status;
 	//   - the gauges of observed limiters in one series;
@@ -91,9 +90,6 @@ func (o Options) withDefaults() Options {
 	o.MaxSeries = cmp.Or(o.MaxSeries, DefaultMaxSeries)
 	if o.MeterProvider == nil {
 		o.MeterProvider = otel.GetMeterProvider()
-	}
-	if o.TracerProvider == nil {
-		o.TracerProvider = otel.GetTracerProvider()
 	}
 	return o
 }

@@ -3,11 +3,7 @@ package telemetry
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
-
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/metric"
 
 	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/limiter"
@@ -21,21 +17,16 @@ const measureRequest = "RateLimiterRequest"
 // queue.
 const minWait = 10 * time.Microsecond
 
-// A result is the outcome of a request for permits.
-type result int
-
+// The results of requests for permits.
 const (
-	acquired result = iota
-	rejected
-	canceled // the context ended during the wait
-	failed   // the limiter returned an error
-	resultCount
+	acquired = "acquired"
+	rejected = "rejected"
+	canceled = "canceled" // the context ended during the wait
+	failed   = "failed"   // the limiter returned an error
 )
 
-var resultNames = [resultCount]string{acquired: "acquired", rejected: "rejected", canceled: "canceled", failed: "failed"}
-
 // resultOf returns the result of a request that returned err.
-func resultOf(ctx context.Context, err error) result {
+func resultOf(ctx context.Context, err error) string {
 	switch {
 	case err == nil:
 		return acquired
@@ -48,52 +39,61 @@ func resultOf(ctx context.Context, err error) result {
 	}
 }
 
-// limiterSeries are the series of the rate limiter at one source. They have no attributes of single executions. A lease is
-// counted up and down in the same limiterSeries, even if the source is forgotten while the lease is held.
-type limiterSeries struct {
-	src      *source
-	requests [resultCount]atomic.Pointer[timedSeries] // the requests with each result; nil until there is one
-	active   *series
-	ended    func(context.Context, pipeline.Event) // counts the end of a lease
+// onMeasurement counts the answers of rate limiters and the leases that are held. It ignores other measurements.
+func (m *metrics) onMeasurement(ctx context.Context, e pipeline.Event) (ended func(context.Context, pipeline.Event)) {
+	if e.Name != measureRequest {
+		return nil
+	}
+	k := key{source: e.Source, result: resultOf(ctx, e.Err)}
+	s := m.requests.find(k)
+	if s == nil {
+		s = m.requests.get(k, nil)
+		m.beginRequests(e.Source)
+	}
+	s.count.Add(1)
+	if e.Duration >= minWait {
+		m.histograms[queueTime].Record(ctx, e.Duration.Seconds(), s.record...)
+		s.longest.record(clock.Now(), e.Duration)
+	}
+	held := m.leases.get(key{source: e.Source}, nil)
+	if k.result != acquired {
+		return nil
+	}
+	held.count.Add(1)
+	return held.ended
 }
 
-// limiterAttributes returns the attributes of a source. The overflow has an attribute that says that it is the
-// overflow.
-func (s *seriesSet) limiterAttributes(src *source) []attribute.KeyValue {
-	var attrs []attribute.KeyValue
-	if src == s.overflow {
-		attrs = append(attrs, attribute.Bool(keyOverflow, true))
+// makeLease completes a series of leases.
+func (m *metrics) makeLease(s *series) {
+	s.ended = func(ctx context.Context, e pipeline.Event) {
+		s.count.Add(-1)
+		m.histograms[leaseTime].Record(ctx, e.Duration.Seconds(), s.record...)
 	}
-	return appendSource(attrs, src.id)
 }
 
-// limiterAt returns the series of the rate limiter at that source.
-func (s *seriesSet) limiterAt(src *source) *limiterSeries {
-	if l := src.limiter.Load(); l != nil {
-		return l
-	}
-	made := &limiterSeries{src: src, active: newSeries(s.limiterAttributes(src)...)}
-	made.ended = func(ctx context.Context, e pipeline.Event) {
-		made.active.count.Add(-1)
-		s.leases.Record(ctx, e.Duration.Seconds(), made.active.record...)
-	}
-	src.limiter.CompareAndSwap(nil, made)
-	return src.limiter.Load()
+// beginRequests adds the series of granted and of rejected requests, with the count 0, while less than a third of the limit is used: a
+// series that begins with a burst of rejections has no rate, because Prometheus sees only its end. Two thirds are left to limiters that are
+// asked.
+func (m *metrics) beginRequests(at pipeline.Source) {
+	m.requests.addBelow(m.requests.limit/3, key{source: at, result: acquired}, key{source: at, result: rejected})
 }
 
-// requestsOf returns the series of the requests to l with the result r. If the quota is full and there is no such
-// series, it returns that of the overflow.
-func (s *seriesSet) requestsOf(l *limiterSeries, r result) *timedSeries {
-	for {
-		if found := l.requests[r].Load(); found != nil {
-			return found
+// inForce exports the state of the circuits of p, and of the pipelines that it contains, and begins the counters of their rate
+// limiters at 0.
+func (m *metrics) inForce(p *pipeline.Pipeline) {
+	breakers := map[string]breaker{}
+	for source, s := range p.Strategies() {
+		for _, name := range rateLimiters(source.Strategy, s) {
+			m.beginRequests(pipeline.Source{Pipeline: source.Pipeline, Instance: source.Instance, Strategy: name})
 		}
-		if l.src != s.overflow && s.requestQuota.full.Load() {
-			l = s.limiterAt(s.overflow)
-			continue
+		if b, ok := s.(breaker); ok {
+			breakers[source.Strategy] = b
 		}
-		s.addRequests(l, r)
+		if e, ok := s.(interface{ Pipeline() *pipeline.Pipeline }); ok {
+			m.inForce(e.Pipeline())
+		}
 	}
+	m.circuits.put(pipeline.Source{Pipeline: p.Name(), Instance: p.Instance()}, breakers)
 }
 
 // rateLimiters returns the names under which a strategy called name reports rate limiters: its own, or those of the policies that
@@ -106,89 +106,4 @@ func rateLimiters(name string, s pipeline.Strategy) []string {
 		return s.RateLimiters()
 	}
 	return nil
-}
-
-// beginRequests adds the series of granted and of rejected requests to the rate limiter at id, with the count 0. It leaves two
-// thirds of the sources to limiters that are asked.
-func (s *seriesSet) beginRequests(id *pipeline.Source) {
-	if len(*s.sources.Load()) >= s.limit/3 {
-		return
-	}
-	l := s.limiterAt(s.source(id))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.beginRequestsLocked(l)
-}
-
-// addRequests adds the series of the requests to l with the result r, unless there is one or the quota is full, and begins the
-// others.
-func (s *seriesSet) addRequests(l *limiterSeries, r result) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.addRequestsLocked(l, r)
-	s.beginRequestsLocked(l)
-}
-
-// beginRequestsLocked adds the series of granted and of rejected requests while the quota is less than a third used: a series that
-// begins with a burst of rejections has no rate, because Prometheus sees only its end.
-func (s *seriesSet) beginRequestsLocked(l *limiterSeries) {
-	if l.src != s.overflow && s.requestQuota.used < s.requestQuota.limit/3 {
-		s.addRequestsLocked(l, acquired)
-		s.addRequestsLocked(l, rejected)
-	}
-}
-
-func (s *seriesSet) addRequestsLocked(l *limiterSeries, r result) {
-	if l.requests[r].Load() != nil || l.src != s.overflow && s.requestQuota.full.Load() {
-		return
-	}
-	attrs := append(s.limiterAttributes(l.src), attribute.String(keyResult, resultNames[r]))
-	l.requests[r].Store(&timedSeries{series: newSeries(attrs...)})
-	if l.src != s.overflow && !l.src.removed {
-		s.requestQuota.add(1)
-	}
-}
-
-// forgetRequests removes the series of the requests at that source from the quota. The caller holds s.mu.
-func (s *seriesSet) forgetRequests(src *source) {
-	l := src.limiter.Load()
-	if l == nil {
-		return
-	}
-	for r := range l.requests {
-		if l.requests[r].Load() != nil {
-			s.requestQuota.add(-1)
-		}
-	}
-}
-
-// onMeasurement counts the answers of rate limiters and the leases that are held. It ignores other measurements.
-func (t *Telemetry) onMeasurement(ctx context.Context, e pipeline.Event) (ended func(context.Context, pipeline.Event)) {
-	if e.Name != measureRequest {
-		return nil
-	}
-	l := t.series.limiterAt(t.series.source(&e.Source))
-	r := resultOf(ctx, e.Err)
-	requests := t.series.requestsOf(l, r)
-	requests.count.Add(1)
-	if e.Duration >= minWait {
-		t.instruments.queueTime.Record(ctx, e.Duration.Seconds(), requests.record...)
-		requests.longest.record(clock.Now(), e.Duration)
-	}
-	if r != acquired {
-		return nil
-	}
-	l.active.count.Add(1)
-	return l.ended
-}
-
-func (l *limiterSeries) observe(o metric.Observer, i *instruments) {
-	now := clock.Now()
-	o.ObserveInt64(i.active, max(0, l.active.count.Load()), l.active.observe...)
-	for r := range l.requests {
-		if s := l.requests[r].Load(); s != nil {
-			o.ObserveInt64(i.requests, s.count.Load(), s.observe...)
-			o.ObserveFloat64(i.queueLongest, s.longest.at(now).Seconds(), s.observe...)
-		}
-	}
 }

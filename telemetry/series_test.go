@@ -68,7 +68,8 @@ func measure(t *testing.T, l *telemetry.Telemetry, e pipeline.Event) {
 	ended(t.Context(), e)
 }
 
-func TestOptions_MaxSeriesOfSources(t *testing.T) {
+// Pipelines beyond the bound have a common series each, up to the bound, and then one for all.
+func TestOptions_MaxSeriesOfPipelines(t *testing.T) {
 	l, reader := started(t, telemetry.Options{MaxSeries: 3})
 	for n := range 10 {
 		e := event(fmt.Sprint("p", n), "", "")
@@ -76,20 +77,24 @@ func TestOptions_MaxSeriesOfSources(t *testing.T) {
 		l.Hooks().OnEvent(t.Context(), e)
 		measure(t, l, e)
 	}
+	overflow := func(name string) map[string]any {
+		return map[string]any{"otel.metric.overflow": true, "pipeline.name": name}
+	}
 	metrics := collect(t, reader)
-	assert.Len(t, metrics["weir.strategy.events"].points, 4)
-	assert.EqualValues(t, 14, metrics["weir.strategy.events"].at(t, map[string]any{"otel.metric.overflow": true, "pipeline.name": "_OTHER"}).value)
-	assert.EqualValues(t, 7, metrics["weir.rate_limiter.requests"].at(t, map[string]any{"otel.metric.overflow": true, "pipeline.name": "_OTHER", "result": "acquired"}).value)
-	assert.Zero(t, metrics["weir.rate_limiter.lease.active"].at(t, map[string]any{"otel.metric.overflow": true, "pipeline.name": "_OTHER"}).value)
+	assert.Len(t, metrics["weir.strategy.events"].points, 3+3+1)
+	assert.EqualValues(t, 2, metrics["weir.strategy.events"].at(t, overflow("p5")).value)
+	assert.EqualValues(t, 8, metrics["weir.strategy.events"].at(t, overflow("_OTHER")).value)
+	others := overflow("_OTHER")
+	assert.Zero(t, metrics["weir.rate_limiter.lease.active"].at(t, others).value)
+	others["result"] = "acquired"
+	assert.EqualValues(t, 7, metrics["weir.rate_limiter.requests"].at(t, others).value)
 }
 
-// What is within the bound keeps its series in histograms, too, also if it comes after something beyond the bound.
+// The SDK takes a series that has otel.metric.overflow alone for its own, and puts later ones into it. Events without a source have none
+// such, and pipelines that come into force after the bound was reached have their own again when others are forgotten.
 func TestOptions_MaxSeriesOfHistograms(t *testing.T) {
-	l, reader := started(t, telemetry.Options{MaxSeries: 3, LeaseDuration: true})
-	for _, name := range []string{"a", "b", "c"} {
-		l.Hooks().OnEvent(t.Context(), event(name, "", "")) // so that the source is known
-	}
-	for _, name := range []string{"a", "beyond", "b"} {
+	l, reader := started(t, telemetry.Options{MaxSeries: 2, LeaseDuration: true})
+	report := func(name string) {
 		e := event(name, "", "")
 		for _, e.Name = range []string{pipeline.EventPipelineExecuted, pipeline.EventExecutionAttempt} {
 			l.Hooks().OnEvent(t.Context(), e)
@@ -97,6 +102,11 @@ func TestOptions_MaxSeriesOfHistograms(t *testing.T) {
 		e.Duration = time.Second
 		measure(t, l, e)
 	}
+	for _, name := range []string{"a", "b", ""} {
+		report(name)
+	}
+	l.Hooks().Forget(pipeline.Source{Pipeline: "b"})
+	report("c")
 	metrics := collect(t, reader)
 	for _, name := range []string{
 		"weir.pipeline.duration", "weir.attempt.duration", "weir.rate_limiter.lease.duration", "weir.rate_limiter.queue.duration",
@@ -105,7 +115,7 @@ func TestOptions_MaxSeriesOfHistograms(t *testing.T) {
 		for _, p := range metrics[name].points {
 			seen[p.attributes["pipeline.name"]] += p.count
 		}
-		assert.Equal(t, map[any]uint64{"a": 1, "_OTHER": 1, "b": 1}, seen, name)
+		assert.Equal(t, map[any]uint64{"a": 1, "b": 1, "_OTHER": 1, "c": 1}, seen, name)
 	}
 }
 

@@ -11,12 +11,9 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// addEvent adds the event to a span that records. Of the result it shows only the text of an error: results can be large
+// addTo adds the event to a span that records. Of the result it shows only the text of an error: results can be large
 // and secret.
-func (t *Telemetry) addEvent(span trace.Span, o *occurrence) {
-	if o.Severity < t.options.SpanSeverity {
-		return
-	}
+func (o *occurrence) addTo(span trace.Span) {
 	attrs := o.attributes()
 	if o.Err != nil {
 		attrs = append(attrs, attribute.String(keyResult, sendable(o.Err.Error(), maxText)))
@@ -28,27 +25,21 @@ func (t *Telemetry) addEvent(span trace.Span, o *occurrence) {
 }
 
 // addSpan makes the span of an execution or an attempt that has just ended.
-func (t *Telemetry) addSpan(ctx context.Context, o *occurrence) {
-	made := t.spanStart(o)
+func (o *occurrence) addSpan(ctx context.Context, tracer trace.Tracer, m *metrics) {
+	made := o.spanStart(m)
 	if made == nil {
 		return
 	}
 	ended := time.Now()
-	_, span := t.tracer.Start(ctx, made.name, trace.WithTimestamp(ended.Add(-o.Duration)), made.attributes)
+	_, span := tracer.Start(ctx, made.name, trace.WithTimestamp(ended.Add(-o.Duration)), made.attributes)
 	if o.Err != nil {
 		span.SetStatus(codes.Error, sendable(o.Err.Error(), maxText))
 	}
 	span.End(trace.WithTimestamp(ended))
 }
 
-// A spanStart has what the spans of one series have in common, so that the option with the attributes is made once.
-type spanStart struct {
-	name       string
-	attributes trace.SpanStartEventOption
-}
-
 // spanStart returns the spanStart of o, or nil if o has no span.
-func (t *Telemetry) spanStart(o *occurrence) *spanStart {
+func (o *occurrence) spanStart(m *metrics) *spanStart {
 	name := "pipeline"
 	switch o.Name {
 	case pipeline.EventPipelineExecuted:
@@ -61,9 +52,9 @@ func (t *Telemetry) spanStart(o *occurrence) *spanStart {
 	// attempt, and another severity of an execution. Such a span gets its own attributes.
 	var s *series
 	if o.extra == nil && o.Attempt < maxAttempt && (o.Severity == pipeline.SeverityInformation || name == "attempt") {
-		src, i := t.series.source(&o.Source), instrumentOf(o.Name)
-		k := keyOf(i, &o.Event, o.errorType, nil)
-		s = t.series.seriesWithin(src, i, &k)
+		_, of, k := m.seriesOf(&o.Event, o.errorType, nil)
+		of.get(k, nil)
+		s = (*of.own.Load())[k]
 	}
 	if s != nil {
 		if made := s.span.Load(); made != nil {

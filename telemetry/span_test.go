@@ -84,7 +84,7 @@ func TestOptions_Spans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		provider, spans := recorder()
 		ctx, request := provider.Tracer("test").Start(t.Context(), "request")
-		l := newTelemetry(t, telemetry.Options{TracerProvider: provider, Spans: true})
+		l := newTelemetry(t, telemetry.Options{TracerProvider: provider})
 		began, calls := time.Now(), 0
 		require.NoError(t, retried(l).Execute(ctx, func(context.Context) error {
 			time.Sleep(time.Second)
@@ -120,7 +120,7 @@ func TestOptions_Spans(t *testing.T) {
 func TestOptions_SpansHaveTheirOwnAttributes(t *testing.T) {
 	for _, max := range []int{1, 1000} { // also where there is no room for series
 		provider, spans := recorder()
-		l, _ := started(t, telemetry.Options{TracerProvider: provider, Spans: true, MaxSeries: max, SeverityFunc: func(e pipeline.Event) pipeline.Severity {
+		l, _ := started(t, telemetry.Options{TracerProvider: provider, MaxSeries: max, SeverityFunc: func(e pipeline.Event) pipeline.Severity {
 			if e.Result != nil {
 				return pipeline.SeverityCritical
 			}

@@ -3,13 +3,17 @@ package telemetry
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
+	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/store"
 )
 
 const scope = "github.com/weir-go/weir/telemetry"
@@ -17,18 +21,18 @@ const scope = "github.com/weir-go/weir/telemetry"
 // Telemetry is a [pipeline.Listener]. Make one with [New]; the zero value is not usable. It is
 // safe for concurrent use.
 type Telemetry struct {
-	options     Options
-	hooks       pipeline.Hooks
-	tracer      trace.Tracer // nil without Options.Spans
-	onlyCounts  bool         // an event without an error is only counted, unless a span records
-	instruments instruments
-	callback    metric.Registration
-	series      seriesSet
-	limiters    limiters
-	reloads     reloads
-	stores      observedStores
-	requests    requestSet
-	collected   atomic.Bool // the counters have been read
+	options    Options
+	hooks      pipeline.Hooks
+	tracer     trace.Tracer // nil without a TracerProvider
+	onlyCounts bool         // an event without an error is only counted, unless a span records
+	callback   metric.Registration
+	collected  atomic.Bool // the counters have been read
+
+	metrics  metrics
+	requests seriesSet[requestKey]
+	limiters observed[*observedLimiter]
+	stores   observed[*observedStore]
+	reloads  reloads
 }
 
 // New makes a Telemetry. If options is nil, the defaults apply. The error is a [weir.OptionsError], or that of a
@@ -44,21 +48,21 @@ func New(options *Options) (*Telemetry, error) {
 	o = o.withDefaults()
 	t := &Telemetry{
 		options:    o,
-		onlyCounts: o.Logger == nil && o.Enrich == nil && o.SeverityFunc == nil && !o.Spans,
+		onlyCounts: o.Logger == nil && o.Enrich == nil && o.SeverityFunc == nil && o.TracerProvider == nil,
 	}
 	t.hooks = pipeline.Hooks{
-		OnEvent: t.onEvent, Enabled: t.enabled, OnMeasurement: t.onMeasurement, InForce: t.inForce, Forget: t.series.forget,
+		OnEvent: t.onEvent, Enabled: t.enabled, OnMeasurement: t.metrics.onMeasurement, InForce: t.metrics.inForce, Forget: t.metrics.forget,
 	}
-	t.requests.init(o.MaxSeries)
-	if o.Spans {
+	t.metrics.init(o.MaxSeries)
+	t.requests.init(o.MaxSeries, requestKey.labels, requestKey.commonClass)
+	if o.TracerProvider != nil {
 		t.tracer = o.TracerProvider.Tracer(scope)
 	}
 	meter := o.MeterProvider.Meter(scope)
-	if err := t.instruments.make(meter, o.LeaseDuration); err != nil {
+	if err := t.metrics.make(meter, o.LeaseDuration); err != nil {
 		return nil, fmt.Errorf("telemetry: %w", err)
 	}
-	t.series.init(o.MaxSeries, t.instruments.leases)
-	callback, err := meter.RegisterCallback(t.observe, t.instruments.observables...)
+	callback, err := meter.RegisterCallback(t.observe, t.metrics.observables...)
 	if err != nil {
 		return nil, fmt.Errorf("telemetry: %w", err)
 	}
@@ -86,6 +90,63 @@ func (t *Telemetry) Close() error { return t.callback.Unregister() }
 //     of cumulative temporality, such as Prometheus, continues to see the unchanged durations of a removed pipeline.
 func (t *Telemetry) Hooks() pipeline.Hooks { return t.hooks }
 
+// ObserveLimiter exports the available and the queued permits of l until stop is called, with name as the attribute
+// limiter.name. Of several limiters with the same name the newest is exported. [Options.MaxSeries] bounds the names; the
+// limiters beyond it are added up. stop can be called more than once.
+//
+// Each collection of metrics calls Statistics of all limiters at once, each on its own goroutine. A limiter that does not
+// answer within a second, or that panics, is missing from that collection. It is not asked again before it has answered.
+//
+// A registry calls ObserveLimiter for the limiters that it owns. For other limiters, call it where the limiter is
+// made, and call stop where the limiter is closed. Do not call it for the single limiters of a partitioned limiter:
+// each key would make its own series.
+func (t *Telemetry) ObserveLimiter(name string, l limiter.StatisticsProvider) (stop func()) {
+	return t.limiters.add(name, &observedLimiter{limiter: l})
+}
+
+// ObserveStore exports the state of a store of shared limiters until stop is called, with name as the attribute
+// store.name: whether the store and each shard of it are available, its round trips, and where decisions came from. It
+// makes no round trip itself. stop can be called more than once.
+func (t *Telemetry) ObserveStore(name string, s *store.Store) (stop func()) {
+	return t.stores.add(name, &observedStore{store: s})
+}
+
+// OnStoreEvent returns a function for the option OnEvent of a [store.Store]. It writes a log line for each event, with
+// name as store.name and the shard, if the event has one, as store.shard. Events that cost callers permits or make a
+// limit inexact are warnings or errors. The key of the partition is not in the line. Without [Options.Logger] the
+// function does nothing.
+func (t *Telemetry) OnStoreEvent(name string) func(store.Event) {
+	return func(e store.Event) {
+		if t.options.Logger != nil {
+			logStoreEvent(t.options.Logger, name, e)
+		}
+	}
+}
+
+// RecordRequest records an HTTP request that a server has answered: http.server.request.duration of OpenTelemetry's
+// semantic conventions, and the longest of the last minute. Call it through the middleware weirhttp.Measure, which says
+// what the arguments are. The attributes of arguments that are "" or 0 are left out. [Options.MaxSeries] bounds the
+// combinations of arguments; requests beyond it are recorded in one series for each class of status, with the x00 of the
+// class and otel.metric.overflow, so that the share of successes stays right. Requests without a status have the
+// error.type _OTHER there.
+func (t *Telemetry) RecordRequest(ctx context.Context, method, scheme, route string, status int, errorType string, took time.Duration) {
+	if !t.measuring(ctx) {
+		return
+	}
+	k := requestKey{method: method, scheme: scheme, route: route, status: status, errorType: errorType}
+	s := t.requests.find(k)
+	if s == nil {
+		k.route = strings.Clone(route) // it can be a part of a longer string
+		s = t.requests.get(k, nil)
+	}
+	t.metrics.histograms[httpTime].Record(ctx, took.Seconds(), s.record...)
+	s.longest.record(clock.Now(), took)
+}
+
+// ConfigReloaded records an attempt to load the configuration at that time, the first one included. err is nil if it was
+// successful. A watcher of a configuration file calls it, such as that of package reload.
+func (t *Telemetry) ConfigReloaded(at time.Time, err error) { t.reloads.record(at, err) }
+
 // enabled reports whether an event in ctx would be exported.
 func (t *Telemetry) enabled(ctx context.Context) bool {
 	return t.measuring(ctx) || t.tracer != nil || t.logging(ctx) || trace.SpanFromContext(ctx).IsRecording()
@@ -95,7 +156,7 @@ func (t *Telemetry) enabled(ctx context.Context) bool {
 // that is not known before the first collection. So if a program drops all histograms but keeps the counters, they
 // count from the first collection on.
 func (t *Telemetry) measuring(ctx context.Context) bool {
-	return len(t.instruments.histograms) != 0 && (t.collected.Load() || t.instruments.recording(ctx))
+	return len(t.metrics.enabled) != 0 && (t.collected.Load() || t.metrics.recording(ctx))
 }
 
 // logging reports whether the Logger would write a line of some level.
@@ -103,19 +164,11 @@ func (t *Telemetry) logging(ctx context.Context) bool {
 	return t.options.Logger != nil && t.options.Logger.Enabled(ctx, levelCritical)
 }
 
-// An occurrence is an event with what metrics, spans and log lines add to it.
-type occurrence struct {
-	pipeline.Event                      // its Severity is the one that SeverityFunc returned
-	ownSeverity    pipeline.Severity    // the severity that the event had
-	errorType      string               // "" for success
-	extra          []attribute.KeyValue // the attributes of Enrich
-}
-
 func (t *Telemetry) onEvent(ctx context.Context, e pipeline.Event) {
 	span := trace.SpanFromContext(ctx)
 	if e.Err == nil && t.onlyCounts && !span.IsRecording() { // nearly every event
-		if len(t.instruments.histograms) != 0 { // enabled has found that they are read
-			t.count(ctx, &e, "", nil)
+		if len(t.metrics.enabled) != 0 { // enabled has found that they are read
+			t.metrics.count(ctx, &e, "", nil)
 		}
 		return
 	}
@@ -126,20 +179,20 @@ func (t *Telemetry) onEvent(ctx context.Context, e pipeline.Event) {
 func (t *Telemetry) process(ctx context.Context, o *occurrence, span trace.Span) {
 	t.complete(ctx, o)
 	if t.options.Logger != nil {
-		t.log(ctx, o)
+		o.log(ctx, &t.options)
 	}
-	if span.IsRecording() {
-		t.addEvent(span, o)
+	if span.IsRecording() && o.Severity >= t.options.SpanSeverity {
+		o.addTo(span)
 	}
 	if t.tracer != nil {
-		t.addSpan(ctx, o)
+		o.addSpan(ctx, t.tracer, &t.metrics)
 	}
 }
 
 // complete fills in the fields that the event does not have, and counts it, even if a function of the program panics.
 func (t *Telemetry) complete(ctx context.Context, o *occurrence) {
 	if t.measuring(ctx) {
-		defer func() { t.count(ctx, &o.Event, o.errorType, o.extra) }()
+		defer func() { t.metrics.count(ctx, &o.Event, o.errorType, o.extra) }()
 	}
 	if o.Err != nil {
 		o.errorType = errorType(o.Err)
@@ -152,4 +205,19 @@ func (t *Telemetry) complete(ctx context.Context, o *occurrence) {
 			o.Severity = pipeline.SeverityNone
 		}
 	}
+}
+
+// observe exports counters and gauges when metrics are collected. A series that it does not observe is no longer
+// exported. It returns no error, because a reader would drop the whole collection.
+func (t *Telemetry) observe(ctx context.Context, observer metric.Observer) error {
+	t.collected.Store(true)
+	o := observation{observer, &t.metrics.instruments}
+	observeLimiters(ctx, o, &t.limiters, t.options.MaxSeries) // first, because it can take a second
+	t.metrics.observe(o)
+	for s := range t.requests.each {
+		o.float(httpLongest, s.longest.now().Seconds(), s.attributes)
+	}
+	t.reloads.observe(o)
+	observeStores(o, &t.stores)
+	return nil
 }

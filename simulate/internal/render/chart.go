@@ -3,7 +3,6 @@ package render
 import (
 	"encoding/xml"
 	"fmt"
-	"io"
 	"math"
 	"strconv"
 	"strings"
@@ -133,38 +132,6 @@ const (
 
 // columnsIn returns how many cells of text of that size fit, about: which font there is, is not known.
 func columnsIn(width, size float64) int { return int(width / size / 0.56) }
-
-// WriteSVG writes the title, the charts and the footer as a picture, which needs no script, font or other file and follows the
-// viewer's choice of light or dark.
-func (p *Report) WriteSVG(w io.Writer) error {
-	var s svg
-	const inner = pictureWidth - 2*edge
-	y := edge
-	lines := func(text, class string, size float64, limit int) {
-		columns := columnsIn(inner, size)
-		for _, line := range wrap(Shorten(text, limit*columns), columns) {
-			y += size + 5
-			s.text(edge, y-2, class, size, line)
-		}
-	}
-	lines(p.Title, "ink-fill strong", sizeTitle, 1)
-	for _, text := range p.Subtitle {
-		lines(text, "soft-fill", sizeText, 3)
-	}
-	y += 8
-	columns := max(p.Columns, 1)
-	width := (inner - 20*float64(columns-1)) / float64(columns)
-	for i := 0; i < len(p.Charts); i += columns {
-		bottom := y
-		for k := i; k < min(i+columns, len(p.Charts)); k++ {
-			bottom = max(bottom, p.Charts[k].draw(&s, edge+float64(k-i)*(width+20), y, width))
-		}
-		y = bottom
-	}
-	lines(p.Footer, "soft-fill", sizeText, 3)
-	_, err := io.WriteString(w, s.close(pictureWidth, y+10, p.Title, strings.Join(p.Subtitle, " "), chartStyle))
-	return err
-}
 
 // picture returns the chart alone, for a page that has the style.
 func (c *Chart) picture() string {

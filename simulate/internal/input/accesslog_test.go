@@ -1,7 +1,6 @@
-package simulate
+package input
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -12,30 +11,30 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestReadAccessLog(t *testing.T) {
+func TestAccessLog(t *testing.T) {
 	for _, tt := range []struct {
 		file    string
-		options RecordingOptions
+		options Options
 		begin   string
 		want    []string
 	}{
-		{"caddy.log", RecordingOptions{}, "2026-03-29T00:00:00.25Z", []string{"0s 198.51.100.4 1", "1.25s 198.51.100.4 1", "1.5s 198.51.100.9 1"}},
-		{"caddy.log", RecordingOptions{Key: "request.headers.X-Api-Key", Cost: "size"}, "2026-03-29T00:00:00.25Z", []string{"0s alice 512", "1.25s alice 512", "1.5s  512"}},
-		{"nginx.log", RecordingOptions{Cost: "permits"}, "2026-03-29T00:00:00.25Z", []string{"0s 198.51.100.4 2", "750ms 2001:db8::7 1"}},
-		{"envoy.log", RecordingOptions{}, "2026-03-29T00:59:59.9Z", []string{"0s 198.51.100.4 1", "200ms 2001:db8::7 1"}},
-		{"envoy.log", RecordingOptions{Key: "x-forwarded-for"}, "2026-03-29T00:59:59.9Z", []string{"0s  1", "200ms  1"}},
-		{"combined.log", RecordingOptions{}, "2026-03-29T00:59:59Z", []string{"0s 198.51.100.4 1", "1s 198.51.100.9 1", "1.5s 198.51.100.4 1", "2s 2001:db8::7 1"}},
-		{"combined.log", RecordingOptions{Key: "remote_user", Cost: "body_bytes_sent", KeepSeconds: true}, "2026-03-29T00:59:59Z", []string{"0s  512", "1s frank 512", "1s  1", "2s  0"}},
-		{"combined.log", RecordingOptions{Key: "http_user_agent"}, "2026-03-29T00:59:59Z", []string{`0s curl/8.5 \"quoted\" 1`, "1s Mozilla/5.0 1", "1.5s curl/8.5 1", "2s  1"}},
+		{"caddy.log", Options{}, "2026-03-29T00:00:00.25Z", []string{"0s 198.51.100.4 1", "1.25s 198.51.100.4 1", "1.5s 198.51.100.9 1"}},
+		{"caddy.log", Options{Key: "request.headers.X-Api-Key", Cost: "size"}, "2026-03-29T00:00:00.25Z", []string{"0s alice 512", "1.25s alice 512", "1.5s  512"}},
+		{"nginx.log", Options{Cost: "permits"}, "2026-03-29T00:00:00.25Z", []string{"0s 198.51.100.4 2", "750ms 2001:db8::7 1"}},
+		{"envoy.log", Options{}, "2026-03-29T00:59:59.9Z", []string{"0s 198.51.100.4 1", "200ms 2001:db8::7 1"}},
+		{"envoy.log", Options{Key: "x-forwarded-for"}, "2026-03-29T00:59:59.9Z", []string{"0s  1", "200ms  1"}},
+		{"combined.log", Options{}, "2026-03-29T00:59:59Z", []string{"0s 198.51.100.4 1", "1s 198.51.100.9 1", "1.5s 198.51.100.4 1", "2s 2001:db8::7 1"}},
+		{"combined.log", Options{Key: "remote_user", Cost: "body_bytes_sent"}, "2026-03-29T00:59:59Z", []string{"0s  512", "1s frank 512", "1.5s  1", "2s  0"}},
+		{"combined.log", Options{Key: "http_user_agent"}, "2026-03-29T00:59:59Z", []string{`0s curl/8.5 \"quoted\" 1`, "1s Mozilla/5.0 1", "1.5s curl/8.5 1", "2s  1"}},
 	} {
-		r, err := ReadAccessLog("testdata/"+tt.file, &tt.options)
+		r, err := File{Name: "testdata/" + tt.file, Format: AccessLog, Options: tt.options}.Read()
 		require.NoError(t, err, tt.file)
 		assert.Equal(t, tt.want, listed(t, r), tt.file)
 		assert.Equal(t, tt.begin, r.Begin.Format(time.RFC3339Nano), tt.file)
 	}
 }
 
-func TestReadAccessLog_Paths(t *testing.T) {
+func TestAccessLog_Paths(t *testing.T) {
 	for _, tt := range []struct{ text, key, want string }{
 		{`{"ts":1,"client_ip":"x","a":{"b":{"c":"deep"}}}`, "a.b.c", "deep"},
 		{`{"ts":1,"client_ip":"x","a.b":{"c":"half"}}`, "a.b.c", "half"},
@@ -51,13 +50,13 @@ func TestReadAccessLog_Paths(t *testing.T) {
 		{`{"ts":1,"client_ip":"example.org:99"}`, "", "example.org:99"},
 		{"\t" + `{ "ts" : 1 , "client_ip" : "-" , "x" : [ ] , "y" : { } }  `, "", ""},
 	} {
-		r, err := ReadAccessLog("some.log", from(tt.text, RecordingOptions{Key: tt.key}))
+		r, err := from("some.log", AccessLog, tt.text, Options{Key: tt.key})
 		require.NoError(t, err, tt.text)
 		assert.Equal(t, []string{"1s " + tt.want + " 1"}, listed(t, r), tt.text)
 	}
 }
 
-func TestReadAccessLog_Errors(t *testing.T) {
+func TestAccessLog_Errors(t *testing.T) {
 	const notJSON = "simulate: some.log:1: the line is not a JSON object, or not the whole of one"
 	for text, want := range map[string]string{
 		`{"ts":1,"client_ip":"x"`:                        notJSON,
@@ -74,44 +73,44 @@ func TestReadAccessLog_Errors(t *testing.T) {
 		`{"ts":{"s":1},"client_ip":"x"}`:                 "simulate: some.log:1: the line has no field for the time, which would be one of ts, start_time, msec, time_iso8601, time_local, @timestamp, timestamp, time",
 		`{"ts":null,"client_ip":"x"}`:                    "simulate: some.log:1: the time is missing",
 		`{"ts":-1,"client_ip":"x"}`:                      `simulate: some.log:1: the time "-1" must be at least 0`,
-		`{"ts":1,"client_ip":"` + "\xff\"}":              `simulate: some.log:1: the key "\xff" is not UTF-8`,
+		`{"ts":1,"client_ip":"` + "\xff\"}":              `simulate: some.log:1: the line is not UTF-8`,
 		`GET / HTTP/1.1`:                                 "simulate: some.log:1: the line is neither JSON nor in the combined log format: it has no time in brackets",
 		`a - - [29/Mar/2026:01:59:59 +0100] "GET /`:      "simulate: some.log:1: a quotation mark is not closed in the line",
 		`a - - [29/Mar/2026:01:59:59 +0100] "GET /"`:     "simulate: some.log:1: the line is not in the combined log format: it has no status",
 		`a [29/Mar/2026:01:59:59 +0100] "GET /" 200`:     "simulate: some.log:1: the line is not in the combined log format: before the time there must be an address and two names",
 		`a - - [29/Foo/2026:01:59:59 +0100] "GET /" 200`: `simulate: some.log:1: the time "29/Foo/2026:01:59:59 +0100" is not like 02/Jan/2006:15:04:05 -0700`,
 	} {
-		_, err := ReadAccessLog("some.log", from(text, RecordingOptions{}))
+		_, err := from("some.log", AccessLog, text, Options{})
 		assert.EqualError(t, err, want, text)
 	}
 
 	line := `{"ts":1,"client_ip":"x"}`
-	for want, o := range map[string]RecordingOptions{
+	for want, o := range map[string]Options{
 		`simulate: some.log:1: the line has no field "at"`:               {Time: "at"},
 		`simulate: some.log: no line has the field "user" for the key`:   {Key: "user"},
 		`simulate: some.log: no line has the field "price" for the cost`: {Cost: "price"},
 	} {
-		_, err := ReadAccessLog("some.log", from(line, o))
+		_, err := from("some.log", AccessLog, line, o)
 		assert.EqualError(t, err, want)
 	}
-	_, err := ReadAccessLog("testdata/combined.log", &RecordingOptions{Key: "user"})
+	_, err := File{Name: "testdata/combined.log", Format: AccessLog, Options: Options{Key: "user"}}.Read()
 	assert.ErrorContains(t, err, `combined.log:1: the combined log format has no field "user", it has remote_addr, remote_user`)
 }
 
-// FuzzReadCSV looks for texts that make reading panic, or that are read in two ways.
-func FuzzReadCSV(f *testing.F) {
+// FuzzCSV looks for texts that make reading panic, or that are read in two ways.
+func FuzzCSV(f *testing.F) {
 	for _, text := range []string{
 		"time,key,cost\n1,a,2\n", "1;\"a;\"\"b\"\"\"\n1m;c", "2026-03-29T01:59:59.9+01:00,a\n1774742400.5,b", "\x1f\x8b\x08", "\ufeff1e9\r\n1e9",
 	} {
 		f.Add(text, true)
 	}
 	f.Fuzz(func(t *testing.T, text string, skip bool) {
-		fuzzRecording(t, ReadCSV, text, RecordingOptions{SkipBad: skip})
+		fuzzRecording(t, CSV, text, Options{SkipBad: skip})
 	})
 }
 
-// FuzzReadAccessLog does the same for logs.
-func FuzzReadAccessLog(f *testing.F) {
+// FuzzAccessLog does the same for logs.
+func FuzzAccessLog(f *testing.F) {
 	for _, text := range []string{
 		`{"ts":1774742400.25,"request":{"client_ip":"a","headers":{"K":["b"]}}}` + "\n" + `{"ts":1774742400.25,"remote_addr":"a"}`,
 		`a - - [29/Mar/2026:01:59:59 +0100] "GET /" 200 5 "-" "\"x\""` + "\n" + `v:1 a - b c [29/Mar/2026:01:59:59 +0100] "GET /" 200`,
@@ -120,85 +119,25 @@ func FuzzReadAccessLog(f *testing.F) {
 		f.Add(text, "request.headers.K", false)
 	}
 	f.Fuzz(func(t *testing.T, text, key string, skip bool) {
-		fuzzRecording(t, ReadAccessLog, text, RecordingOptions{SkipBad: skip, Key: key})
+		fuzzRecording(t, AccessLog, text, Options{SkipBad: skip, Key: key})
 	})
 }
 
-func fuzzRecording(t *testing.T, read func(string, *RecordingOptions) (*Recording, error), text string, o RecordingOptions) {
+func fuzzRecording(t *testing.T, format func(*Options) Parser, text string, o Options) {
 	t.Helper()
-	r, err := read("f", from(text, o))
+	r, err := from("f", format, text, o)
 	if err != nil {
 		return
 	}
 	count, last := int64(0), time.Duration(0)
-	for q, err := range r.All() { // checks the order and the costs
+	for q, err := range r.Requests {
 		require.NoError(t, err)
+		require.GreaterOrEqual(t, q.At, last)
+		require.GreaterOrEqual(t, q.Cost, 0)
 		count, last = count+1, q.At
 	}
 	assert.Equal(t, r.Count, count)
 	assert.Equal(t, r.Length, last)
-}
-
-// FuzzJSONFields compares the values that are found with those of encoding/json.
-func FuzzJSONFields(f *testing.F) {
-	for _, text := range []string{
-		`{"a":{"b":"x"},"c":[1,2],"a.b":null}`, `{"a":[{"b":[["\u00e9"]]}]}`, `{"a":{"b":true,"b":-1.5e+3},"c":""}`, `{"a":{"a":{"b":1}}}`, `{}`,
-	} {
-		f.Add(text)
-	}
-	names := []string{"c", "a", "a.b"}
-	f.Fuzz(func(t *testing.T, text string) {
-		var fields jsonFields
-		indexes := fields.add(names...)
-		err := fields.parse([]byte(text))
-		d := json.NewDecoder(strings.NewReader(text))
-		d.UseNumber()
-		var object map[string]any
-		if d.Decode(&object) != nil || object == nil || !json.Valid([]byte(text)) {
-			return // what is not JSON may be read or not
-		}
-		if strings.Count(text, "{")+strings.Count(text, "[") > maxDepth || strings.ContainsRune(text, '\uFFFD') || !strings.Contains(text, `"`) {
-			return
-		}
-		require.NoError(t, err)
-		if strings.Contains(text, `a.`) || strings.Count(text, `"a"`) > 1 || strings.Count(text, `"b"`) > 1 || strings.Count(text, `"c"`) > 1 || strings.Contains(text, `\`) {
-			return // one name twice: the last value counts, wherever it stands
-		}
-		for i, name := range names {
-			var want any = object
-			for part := range strings.SplitSeq(name, ".") {
-				want = firstOf(want)
-				inner, _ := want.(map[string]any)
-				var there bool
-				if want, there = inner[part]; !there {
-					want = map[string]any(nil)
-				}
-			}
-			want = firstOf(want)
-			text, found := fields.first(indexes[i : i+1])
-			switch want := want.(type) {
-			case map[string]any, []any:
-				assert.False(t, found, name)
-			case nil:
-				assert.True(t, found, name)
-				assert.Empty(t, text)
-			default:
-				assert.True(t, found, name)
-				assert.Equal(t, fmt.Sprint(want), text, name)
-			}
-		}
-	})
-}
-
-// firstOf returns the first element of arrays.
-func firstOf(v any) any {
-	for {
-		a, ok := v.([]any)
-		if !ok || len(a) == 0 {
-			return v
-		}
-		v = a[0]
-	}
 }
 
 // manyLines is a Caddy log of that many lines.
@@ -227,9 +166,9 @@ func BenchmarkReadAccessLog(b *testing.B) {
 		lines = 1000
 	}
 	for b.Loop() {
-		r, err := ReadAccessLog("some.log", &RecordingOptions{Open: func(string) (io.ReadCloser, error) {
+		r, err := File{Name: "some.log", Format: AccessLog, Open: func(string) (io.ReadCloser, error) {
 			return io.NopCloser(&manyLines{lines: lines}), nil
-		}})
+		}}.Read()
 		require.NoError(b, err)
 		require.Equal(b, int64(lines), r.Count)
 	}
