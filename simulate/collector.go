@@ -216,8 +216,6 @@ const (
 	reasonOther  = "other"
 )
 
-var reasons = []string{reasonFailed, reasonFull, reasonLeft, reasonCut, reasonOther}
-
 // cause returns what has made an execution fail: the strategy, or else what happened.
 func cause(r *request, err error) string {
 	var source pipeline.Source

@@ -11,8 +11,6 @@ import (
 type Result struct {
 	// Pipeline is the pipeline that the requests went through.
 	Pipeline string `json:"pipeline"`
-	// Strategies are the strategies of the pipeline, outermost first, such as "orders/RateLimiter".
-	Strategies []string `json:"strategies,omitempty"`
 	// Seed is that of the Scenario.
 	Seed uint64 `json:"seed"`
 	// For is how long requests arrived.

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"testing/synctest"
 	"time"
 
 	"github.com/weir-go/weir/internal/deterministic"
+	"github.com/weir-go/weir/simulate/internal/bubble"
 )
 
 // Turns let one task at a time run. Everything else in a run belongs to the task that has the turn, or to the main
@@ -149,7 +149,7 @@ func (t *task) close() {
 func (s *turns) give(t *task) {
 	s.holder.Store(t)
 	t.resume <- struct{}{}
-	synctest.Wait()
+	bubble.Wait()
 	s.holder.Store(nil)
 }
 
