@@ -20,7 +20,6 @@ func (c *Comparison) WriteSVG(w io.Writer) error { return c.report().WriteSVG(w)
 // WriteHTML writes c as a page. See [Result.WriteHTML].
 func (c *Comparison) WriteHTML(w io.Writer) error { return c.report().WriteHTML(w) }
 
-// A comparisonReport writes a Comparison.
 type comparisonReport struct {
 	*Comparison
 	names [2]string // as they are shown
@@ -133,7 +132,6 @@ func (c *comparisonReport) head() []render.Column {
 	return []render.Column{{Text: true, Header: true}, {Name: c.names[0], Key: true}, {Name: c.names[1], Key: true}, {Name: "change"}}
 }
 
-// counts returns a row of two counts and their difference.
 func counts(label string, was, is int64) []string {
 	return []string{label, render.Count(was), render.Count(is), render.Change(is-was, render.Count)}
 }
@@ -184,7 +182,6 @@ func (c *comparisonReport) lengthTable(l length) render.Table {
 	return t
 }
 
-// partsTable shows counts by names.
 func (c *comparisonReport) partsTable(caption, by string, before, after map[string]int64) render.Table {
 	t := render.Table{
 		Caption: caption, Empty: "none",

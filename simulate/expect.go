@@ -33,7 +33,6 @@ type UnmetError struct {
 // Error says what was expected, and what is instead.
 func (e *UnmetError) Error() string { return "expected " + e.Expectation + ", but " + e.Reason }
 
-// An operator compares what is with what is expected.
 type operator struct {
 	name  string
 	holds func(got, expected float64) bool
@@ -228,7 +227,6 @@ func (e Expectation) check(r *Result, c *Comparison) error {
 	return nil
 }
 
-// mostOf returns the window that e is about.
 func (e Expectation) mostOf(r *Result) (*Most, error) {
 	windows := make([]string, len(r.Most))
 	for i := range r.Most {
@@ -267,7 +265,6 @@ func (e Expectation) format(value, whole float64) string {
 	return render.Count(int64(value))
 }
 
-// A kind is what values are.
 type kind int
 
 const (
@@ -277,12 +274,10 @@ const (
 	kindIndex // a number from 0 to 1
 )
 
-// describe says what a metric of that kind is.
 func (k kind) describe() string {
 	return [...]string{"a count", "a percentage", "a duration", "a number from 0 to 1"}[k]
 }
 
-// A metric is what an Expectation is about.
 type metric struct {
 	name     string
 	kind     kind
@@ -363,7 +358,6 @@ func findMetric(name string) *metric {
 	return nil
 }
 
-// unknownMetric says which metrics there are.
 func unknownMetric(name string) error {
 	if name == "" {
 		return fmt.Errorf("there is no metric before the operator, such as rejected")

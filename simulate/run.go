@@ -56,7 +56,6 @@ func Run(ctx context.Context, s Scenario) (*Result, error) {
 	return r.finish(r.assumed), nil
 }
 
-// A run is one simulation.
 type run struct {
 	turns
 	collector
@@ -83,10 +82,8 @@ type run struct {
 	stuck    bool      // some do not end
 }
 
-// now returns how much time has passed.
 func (r *run) now() time.Duration { return time.Since(r.start) }
 
-// main runs in the bubble.
 func (r *run) main() {
 	r.start = time.Now()
 	r.asked = make(chan struct{}, 1)
@@ -244,7 +241,6 @@ func (r *run) sleep(d time.Duration) {
 	bubble.Wait()
 }
 
-// happen does what an event is about.
 func (r *run) happen(e event) {
 	if e.do != nil {
 		e.do()
