@@ -34,7 +34,7 @@ var middlewares = []middleware{
 		}), nil)
 		check(b, err)
 		b.Cleanup(func() { check(b, perAddress.Close()) })
-		limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{Policies: map[string]weirhttp.Policy{"per-address": {Partitioned: perAddress}}})
+		limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{Policies: map[string]weirhttp.Policy{"per-address": {Limit: weirhttp.ByKey(perAddress, nil)}}})
 		check(b, err)
 		return limits.Handler(h, "per-address")
 	}},

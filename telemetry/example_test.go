@@ -63,7 +63,7 @@ func ExampleTelemetry_RecordRequest() {
 	once := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}))
 	defer once.Close()
 	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
-		Policies: map[string]weirhttp.Policy{"once": {Limiter: once}},
+		Policies: map[string]weirhttp.Policy{"once": {Limit: weirhttp.Of(once)}},
 	}))
 	mux := http.NewServeMux()
 	mux.Handle("GET /orders/{id}", limits.Handler(http.NotFoundHandler(), "once"))

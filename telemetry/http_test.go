@@ -28,8 +28,8 @@ func TestOnMeasurement_OfHTTPMiddleware(t *testing.T) {
 		defer l.ObserveLimiter("slots", slots)()
 		limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
 			Name:     "api",
-			Global:   weirhttp.Policy{Limiter: slots},
-			Policies: map[string]weirhttp.Policy{"quota": {Limiter: quota}},
+			Global:   weirhttp.Policy{Limit: weirhttp.Of(slots)},
+			Policies: map[string]weirhttp.Policy{"quota": {Limit: weirhttp.Of(quota)}},
 			Listener: l,
 		}))
 		work := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) })
@@ -87,7 +87,7 @@ func TestOnEvent_RejectionsInsideThrough(t *testing.T) {
 	p := weir.Must(pipeline.Config{Name: "orders", Listener: l}.Build())
 	quota := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 2, Window: time.Hour}))
 	defer quota.Close()
-	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{Global: weirhttp.Policy{Limiter: quota}}))
+	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{Global: weirhttp.Policy{Limit: weirhttp.Of(quota)}}))
 	mux := http.NewServeMux()
 	mux.Handle("/orders", weirhttp.Through(p, nil)(limits.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))))
 	mux.Handle("/broken", weirhttp.Through(p, nil)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

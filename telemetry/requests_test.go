@@ -34,7 +34,7 @@ const (
 func measuredServer(t *testing.T, rec weirhttp.RequestRecorder) http.Handler {
 	t.Helper()
 	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
-		Policies: map[string]weirhttp.Policy{"none": {Limiter: rejecting{}}},
+		Policies: map[string]weirhttp.Policy{"none": {Limit: weirhttp.Of(rejecting{})}},
 	}))
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /orders/{id}", func(http.ResponseWriter, *http.Request) { time.Sleep(3 * time.Second) })

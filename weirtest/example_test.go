@@ -73,7 +73,7 @@ func ExampleLimiter_charge() {
 	tokens := weirtest.NewLimiter(weirtest.Grant())
 	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
 		Global: weirhttp.Policy{
-			Limiter: tokens,
+			Limit:   weirhttp.Of(tokens),
 			Cost:    func(*http.Request) int { return 100 },
 			Metered: true,
 		},

@@ -67,13 +67,13 @@ func overHTTP(ctx context.Context, s *soak) error {
 // limitedHandler returns the handler of the server with its limits.
 func limitedHandler(s *soak, slots limiter.Limiter, perUser *limiter.PartitionedLimiter[string, string]) (http.Handler, error) {
 	limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{
-		Global: weirhttp.Policy{Limiter: slots, MaxWait: 20 * time.Millisecond},
+		Global: weirhttp.Policy{Limit: weirhttp.Of(slots), MaxWait: 20 * time.Millisecond},
 		Policies: map[string]weirhttp.Policy{
-			"per-user": {Partitioned: perUser, Key: func(r *http.Request) string {
+			"per-user": {Limit: weirhttp.ByKey(perUser, func(r *http.Request) string {
 				misbehave(5000)
 				return r.Header.Get("User")
-			}},
-			"slow": {Limiter: limiter.NewUnlimited(), Timeout: 30 * time.Millisecond},
+			})},
+			"slow": {Limit: weirhttp.Of(limiter.NewUnlimited()), Timeout: 30 * time.Millisecond},
 		},
 		Headers: weirhttp.Draft11,
 		Body:    weirhttp.ProblemJSON,

@@ -177,9 +177,9 @@ func storeTrouble(ctx context.Context, tel *telemetry.Telemetry) (round func(), 
 // and that is exhausted.
 func requestTrouble(tel *telemetry.Telemetry) (round func(), err error) {
 	limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{Listener: tel, Policies: map[string]weirhttp.Policy{
-		"closed": {Limiter: weirtest.NewLimiter(weirtest.Fail(errBoom))},
-		"open":   {Limiter: weirtest.NewLimiter(weirtest.Fail(errBoom)), FailOpen: true},
-		"shared": {Limiter: weirtest.NewLimiter(weirtest.Reject(time.Second, ""))},
+		"closed": {Limit: weirhttp.Of(weirtest.NewLimiter(weirtest.Fail(errBoom)))},
+		"open":   {Limit: weirhttp.Of(weirtest.NewLimiter(weirtest.Fail(errBoom))), FailOpen: true},
+		"shared": {Limit: weirhttp.Of(weirtest.NewLimiter(weirtest.Reject(time.Second, "")))},
 	}})
 	if err != nil {
 		return nil, err

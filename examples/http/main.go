@@ -72,8 +72,8 @@ func newHandler() (http.Handler, error) {
 		return nil, err
 	}
 	limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{
-		Global:   weirhttp.Policy{Limiter: slots, MaxWait: time.Second},
-		Policies: map[string]weirhttp.Policy{"per-user": {Partitioned: perUser, Key: weirhttp.Header("X-Api-Key")}},
+		Global:   weirhttp.Policy{Limit: weirhttp.Of(slots), MaxWait: time.Second},
+		Policies: map[string]weirhttp.Policy{"per-user": {Limit: weirhttp.ByKey(perUser, weirhttp.Header("X-Api-Key"))}},
 		Headers:  weirhttp.Draft11,
 		Body:     weirhttp.ProblemJSON,
 	})

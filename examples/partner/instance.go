@@ -81,10 +81,9 @@ func openPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 func newHandler(i *items, limited limiter.Partitioned[string], permits int, s *signals) (http.Handler, error) {
 	limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{
 		Policies: map[string]weirhttp.Policy{"per-user": {
-			Partitioned: limited,
-			Key:         weirhttp.Subject(func(r *http.Request) string { return r.PathValue("user") }),
-			Cost:        func(*http.Request) int { return permits },
-			MaxWait:     -1, // a request that is not granted is rejected at once
+			Limit:   weirhttp.ByKey(limited, weirhttp.Subject(func(r *http.Request) string { return r.PathValue("user") })),
+			Cost:    func(*http.Request) int { return permits },
+			MaxWait: -1, // a request that is not granted is rejected at once
 		}},
 		OnRejected: rejected,
 		Listener:   s.telemetry,

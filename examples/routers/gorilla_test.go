@@ -6,6 +6,7 @@ import (
 
 	"github.com/gorilla/mux"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
@@ -16,7 +17,7 @@ func TestGorillaPoliciesOfRoutes(t *testing.T) {
 	r := newGorilla()
 	r.Handle("/orders/{id}", l.Handler(hello, "one")).Methods(http.MethodGet)
 	reports := r.PathPrefix("/reports").Subrouter()
-	reports.Use(l.MustWrap("two"))
+	reports.Use(weir.Must(l.Wrap("two")))
 	reports.Handle("/daily", hello)
 	reports.Handle("/weekly", hello)
 	r.Handle("/free", hello)
@@ -34,7 +35,7 @@ func TestGorillaGlobalLimit(t *testing.T) {
 	t.Run("Use", func(t *testing.T) {
 		l := newLimits(t, 1, nil)
 		r := newGorilla()
-		r.Use(l.MustWrap())
+		r.Use(weir.Must(l.Wrap()))
 		r.Handle("/orders", l.Handler(hello, "two"))
 		expect(t, r, "/nothing", http.StatusNotFound, http.StatusNotFound)
 		expect(t, r, "/orders", http.StatusOK, http.StatusTooManyRequests)
@@ -46,32 +47,6 @@ func TestGorillaGlobalLimit(t *testing.T) {
 		h := l.Handler(r)
 		expect(t, h, "/nothing", http.StatusNotFound, http.StatusTooManyRequests)
 		expect(t, h, "/orders", http.StatusTooManyRequests)
-	})
-}
-
-// Gorilla wraps the handler of the route, so middleware sees that the handler is exempt, if
-// no other middleware is between them.
-func TestGorillaExempt(t *testing.T) {
-	l := newLimits(t, 1, nil)
-	r := newGorilla()
-	r.Use(l.MustWrap())
-	r.Handle("/healthz", l.Exempt(hello))
-	r.Handle("/orders", hello)
-	expect(t, r, "/healthz", http.StatusOK, http.StatusOK)
-	expect(t, r, "/orders", http.StatusOK, http.StatusTooManyRequests)
-	expect(t, r, "/healthz", http.StatusOK)
-
-	// Otherwise the request takes no permit, but it is rejected while other requests have
-	// taken all permits.
-	t.Run("not behind other middleware", func(t *testing.T) {
-		l := newLimits(t, 1, nil)
-		r := newGorilla()
-		r.Use(l.MustWrap(), func(next http.Handler) http.Handler { return http.HandlerFunc(next.ServeHTTP) })
-		r.Handle("/healthz", l.Exempt(hello))
-		r.Handle("/orders", hello)
-		expect(t, r, "/healthz", http.StatusOK, http.StatusOK)
-		expect(t, r, "/orders", http.StatusOK)
-		expect(t, r, "/healthz", http.StatusTooManyRequests)
 	})
 }
 
@@ -95,7 +70,7 @@ func TestGorillaRouteKey(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newLimits(t, 100, k.key)
 			r := newGorilla()
-			r.Use(l.MustWrap("per-route"))
+			r.Use(weir.Must(l.Wrap("per-route")))
 			r.Handle("/orders/{id}", hello)
 			r.Handle("/users/{id}", hello)
 			expect(t, r, "/orders/1", http.StatusOK)

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/transport/weirhttp"
 )
@@ -34,11 +35,11 @@ func newLimits(t *testing.T, global int, route weirhttp.Key) *weirhttp.Limits {
 	}
 	t.Cleanup(func() { _ = perRoute.Close() })
 	l, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{
-		Global: weirhttp.Policy{Limiter: bucket(t, global)},
+		Global: weirhttp.Policy{Limit: weirhttp.Of(bucket(t, global))},
 		Policies: map[string]weirhttp.Policy{
-			"one":       {Limiter: bucket(t, 1)},
-			"two":       {Limiter: bucket(t, 2)},
-			"per-route": {Partitioned: perRoute, Key: route},
+			"one":       {Limit: weirhttp.Of(bucket(t, 1))},
+			"two":       {Limit: weirhttp.Of(bucket(t, 2))},
+			"per-route": {Limit: weirhttp.ByKey(perRoute, route)},
 		},
 	})
 	if err != nil {
@@ -98,16 +99,14 @@ func expectMeasured(t *testing.T, h http.Handler, r *recorder, want map[string]s
 // With every router, an unknown policy is found when the route is made.
 func TestUnknownPoliciesAreRefused(t *testing.T) {
 	l := newLimits(t, 100, nil)
-	if _, err := l.Wrap("one", "on", "tow"); !errors.Is(err, weirhttp.ErrUnknownPolicy) {
-		t.Error(err)
-	} else if want := `weirhttp: unknown policy: "on"; there are "one", "per-route", "two"` + "\n" +
-		`weirhttp: unknown policy: "tow"; there are "one", "per-route", "two"`; err.Error() != want {
+	_, err := l.Wrap("one", "on", "tow")
+	if wrong, ok := errors.AsType[*weir.OptionsError](err); !ok || len(wrong.Fields) != 2 || wrong.Fields[1].Path != "names[2]" {
 		t.Error(err)
 	}
 	for name, route := range routesWithAMistake(l) {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
-				if err, _ := recover().(error); !errors.Is(err, weirhttp.ErrUnknownPolicy) {
+				if err, _ := recover().(error); !errors.Is(err, weir.ErrInvalidOptions) {
 					t.Errorf("the route was made, or: %v", err)
 				}
 			}()

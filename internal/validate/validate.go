@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/isnil"
 )
 
 // Problems collects what is wrong with some options. The zero value has none.
@@ -86,4 +87,14 @@ func (p *Problems) Err(pkg string) error {
 		return nil
 	}
 	return &weir.OptionsError{Package: pkg, Fields: p.fields}
+}
+
+// IsSet reports whether an interface has a value. A nil pointer in it, which would panic at the first call, is a problem of
+// the field at path.
+func (p *Problems) IsSet(path string, v any) bool {
+	if v != nil && isnil.Value(v) {
+		p.Add(path, nil, "must not be a nil pointer")
+		return false
+	}
+	return v != nil
 }

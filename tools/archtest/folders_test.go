@@ -120,7 +120,7 @@ var folders = []folder{
 
 	// What weirhttp and weirgrpc have in common: policies that are asked in order, and what they have granted to a call.
 	{name: "transport/internal/exchange", mayImport: []string{"pipeline"}}, // of the attempts at a request, or to run its handler
-	{name: "transport/internal/admission", mayImport: []string{"pipeline", "limiter", "limiter/custom", "strategies/ratelimit", "transport/internal/status"}},
+	{name: "transport/internal/admission", mayImport: []string{"pipeline", "limiter", "limiter/custom", "strategies/ratelimit", "registry", "transport/internal/status"}},
 	{name: "transport/internal/status", mayImport: []string{"pipeline", "limiter", "strategies/ratelimit"}}, // what a client is told
 	{name: "transport/internal/forwarded"}, // the address of a client behind proxies: in a header or in metadata
 	{
@@ -157,7 +157,7 @@ var folders = []folder{
 
 	// What all packages share: the error of wrong options and Must.
 	{name: ".", everyone: true},
-	{name: "internal/validate", everyone: true, mayImport: []string{"."}},
+	{name: "internal/validate", everyone: true, mayImport: []string{".", "internal/isnil"}},
 	{name: "internal/textenum", everyone: true, mayImport: []string{"internal/validate"}},
 	{name: "internal/clock", everyone: true},
 	{name: "internal/ctxerr", everyone: true},

@@ -69,9 +69,9 @@ var excluded = map[string]string{
 	"weirgrpc.LimitsOptions.Listener": "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
 	"weirgrpc.PerKey(factory)":        "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
 	"weirgrpc.Policy.Cost":            "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
-	"weirgrpc.Policy.Key":             "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
-	"weirgrpc.Policy.Limiter":         "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
-	"weirgrpc.Policy.Partitioned":     "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
-	"weirgrpc.Policy.Requests":        "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
+	"weirgrpc.ByKey(key)":             "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
+	"weirgrpc.Of(l)":                  "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
+	"weirgrpc.ByKey(l)":               "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
+	"weirgrpc.ByRequest(l)":           "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
 	"weirgrpc.Subject(f)":             "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"time"
 
@@ -30,9 +31,9 @@ func (x *scene) policed(p weirhttp.Policy, o weirhttp.LimitsOptions) drill {
 }
 
 func (x *scene) handled(p weirhttp.Policy, o weirhttp.LimitsOptions, h http.Handler) drill {
-	o.Global = weirhttp.Policy{Limiter: x.limiter()}
-	if p.Limiter == nil && p.Partitioned == nil && p.Requests == nil {
-		p.Limiter = x.limiter()
+	o.Global = weirhttp.Policy{Limit: weirhttp.Of(x.limiter())}
+	if reflect.ValueOf(p.Limit).IsZero() {
+		p.Limit = weirhttp.Of(x.limiter())
 	}
 	o.Policies = map[string]weirhttp.Policy{"p": p}
 	return x.serves(must(weirhttp.NewLimits(&o)).Handler(h, "p"))
@@ -55,7 +56,7 @@ func (r recorder) RecordRequest(ctx context.Context, _, _, _ string, _ int, _ st
 
 // measured asks a handler that is measured, behind one whose permits must not be lost.
 func (x *scene) measured(rec weirhttp.RequestRecorder, o *weirhttp.MeasureOptions) drill {
-	l := must(weirhttp.NewLimits(&weirhttp.LimitsOptions{Global: weirhttp.Policy{Limiter: x.limiter()}}))
+	l := must(weirhttp.NewLimits(&weirhttp.LimitsOptions{Global: weirhttp.Policy{Limit: weirhttp.Of(x.limiter())}}))
 	return x.serves(l.Handler(weirhttp.Measure(rec, o)(l.Handler(http.HandlerFunc(nothing)))))
 }
 
@@ -111,32 +112,32 @@ var httpRows = []row{
 	{"weirhttp.Policy.Cost", caller, func(x *scene) drill {
 		return x.policed(weirhttp.Policy{Cost: func(r *http.Request) int { x.hit(r.Context()); return 1 }}, weirhttp.LimitsOptions{})
 	}},
-	{"weirhttp.Policy.Key weirhttp.Key", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Partitioned: onlyUser{x.user("")}, Key: x.key}, weirhttp.LimitsOptions{})
+	{"weirhttp.ByKey(key) weirhttp.Key", caller, func(x *scene) drill {
+		return x.policed(weirhttp.Policy{Limit: weirhttp.ByKey(onlyUser{x.user("")}, x.key)}, weirhttp.LimitsOptions{})
 	}},
 	{"weirhttp.Composite(keys)", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Partitioned: onlyUser{x.user("")}, Key: weirhttp.Composite(weirhttp.Route(), x.key)}, weirhttp.LimitsOptions{})
+		return x.policed(weirhttp.Policy{Limit: weirhttp.ByKey(onlyUser{x.user("")}, weirhttp.Composite(weirhttp.Route(), x.key))}, weirhttp.LimitsOptions{})
 	}},
 	{"weirhttp.Subject(f)", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Partitioned: onlyUser{x.user("")}, Key: weirhttp.Subject(x.key)}, weirhttp.LimitsOptions{})
+		return x.policed(weirhttp.Policy{Limit: weirhttp.ByKey(onlyUser{x.user("")}, weirhttp.Subject(x.key))}, weirhttp.LimitsOptions{})
 	}},
-	{"weirhttp.Policy.Limiter", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Limiter: x.user("Acquire")}, weirhttp.LimitsOptions{})
+	{"weirhttp.Of(l)", caller, func(x *scene) drill {
+		return x.policed(weirhttp.Policy{Limit: weirhttp.Of(x.user("Acquire"))}, weirhttp.LimitsOptions{})
 	}},
-	{"weirhttp.Policy.Partitioned", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Partitioned: onlyUser{x.user("Release")}, Key: weirhttp.Route()}, weirhttp.LimitsOptions{})
+	{"weirhttp.ByKey(l)", caller, func(x *scene) drill {
+		return x.policed(weirhttp.Policy{Limit: weirhttp.ByKey(onlyUser{x.user("Release")}, weirhttp.Route())}, weirhttp.LimitsOptions{})
 	}},
-	{"weirhttp.Policy.Requests", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Requests: byRequest{x.user("Acquire")}}, weirhttp.LimitsOptions{})
+	{"weirhttp.ByRequest(l)", caller, func(x *scene) drill {
+		return x.policed(weirhttp.Policy{Limit: weirhttp.ByRequest(byRequest{x.user("Acquire")})}, weirhttp.LimitsOptions{})
 	}},
 	{"weirhttp.Policy.OnRejected", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Limiter: x.full(), OnRejected: x.body}, weirhttp.LimitsOptions{})
+		return x.policed(weirhttp.Policy{Limit: weirhttp.Of(x.full()), OnRejected: x.body}, weirhttp.LimitsOptions{})
 	}},
 	{"weirhttp.LimitsOptions.OnRejected", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Limiter: x.full()}, weirhttp.LimitsOptions{OnRejected: x.body})
+		return x.policed(weirhttp.Policy{Limit: weirhttp.Of(x.full())}, weirhttp.LimitsOptions{OnRejected: x.body})
 	}},
 	{"weirhttp.LimitsOptions.Body weirhttp.Body", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Limiter: x.full()}, weirhttp.LimitsOptions{Body: x.body})
+		return x.policed(weirhttp.Policy{Limit: weirhttp.Of(x.full())}, weirhttp.LimitsOptions{Body: x.body})
 	}},
 	{"weirhttp.Reject(body)", caller, func(x *scene) drill {
 		return x.handled(weirhttp.Policy{}, weirhttp.LimitsOptions{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -151,10 +152,6 @@ var httpRows = []row{
 	}},
 	{"weirhttp.Limits.Handler(h)", caller, func(x *scene) drill {
 		return x.handled(weirhttp.Policy{}, weirhttp.LimitsOptions{}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { x.hit(r.Context()) }))
-	}},
-	{"weirhttp.Limits.Exempt(h)", caller, func(x *scene) drill {
-		l := must(weirhttp.NewLimits(&weirhttp.LimitsOptions{Global: weirhttp.Policy{Limiter: x.limiter()}}))
-		return x.serves(l.Handler(l.Exempt(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { x.hit(r.Context()) }))))
 	}},
 	{"weirhttp.PerKey(factory)", caller, func(x *scene) drill {
 		made := x.limiter()

@@ -3,10 +3,10 @@
 //	perUser, err := weirgrpc.PerKey(limiter.FactoryFor[string](limiter.TokenBucketOptions{…}), nil)
 //	…
 //	limits, err := weirgrpc.NewLimits(&weirgrpc.LimitsOptions{
-//		Global: weirgrpc.Policy{Limiter: slots}, // asked first
+//		Global: weirgrpc.Policy{Limit: weirgrpc.Of(slots)}, // asked first
 //		Policies: map[string]weirgrpc.Policy{
-//			"per-user": {Partitioned: perUser, Key: weirgrpc.Metadata("x-user")},
-//			"reports":  {Limiter: reports, Timeout: time.Minute},
+//			"per-user": {Limit: weirgrpc.ByKey(perUser, weirgrpc.Metadata("x-user"))},
+//			"reports":  {Limit: weirgrpc.Of(reports), Timeout: time.Minute},
 //		},
 //		Methods: map[string][]string{
 //			"/shop.Orders/*":        {"per-user"},
@@ -37,7 +37,7 @@
 //
 // # Pipelines
 //
-// [PipelinePolicy] makes a policy of a pipeline, with timeouts, concurrency limits and circuit breakers that see the
+// [ByPipeline] makes the limit of a policy of a pipeline, with timeouts, concurrency limits and circuit breakers that see the
 // errors of the handler. A pipeline that a registry reloads applies to the next call.
 //
 // # Clients

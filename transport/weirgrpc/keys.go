@@ -2,8 +2,6 @@ package weirgrpc
 
 import (
 	"context"
-	"reflect"
-	"slices"
 	"strings"
 
 	"google.golang.org/grpc/metadata"
@@ -65,25 +63,17 @@ func Method() Key {
 }
 
 // Subject returns the Key that f finds in the call, such as the user that authentication has put into its context, or
-// the tenant in its message. If f is nil, [NewLimits] returns a [weir.OptionsError] for the Key.
+// the tenant in its message.
 func Subject(f func(r *Request) string) Key {
-	if f == nil {
-		return invalidKey
-	}
 	return func(r *Request) string { return admission.BoundedKey(f(r)) }
 }
 
 // Composite returns the Key that combines keys: calls share a limiter if they agree in all of them. Different parts never
-// make the same key. If one of keys is nil, [NewLimits] returns a [weir.OptionsError] for the Key.
-func Composite(keys ...Key) Key {
-	if slices.ContainsFunc(keys, func(key Key) bool { return key == nil || key.isInvalid() }) {
-		return invalidKey
-	}
-	return admission.Composite(keys)
-}
+// make the same key.
+func Composite(keys ...Key) Key { return admission.Composite(keys) }
 
 // RequestFrom returns the call of a server that a context belongs to, or nil if there is none. Key functions for limiters
-// in the pipeline of a [PipelinePolicy] use it:
+// in the pipeline of [ByPipeline] use it:
 //
 //	perTenant := func(ctx context.Context) string { return weirgrpc.RequestFrom(ctx).Metadata("x-tenant") }
 //	ratelimit.NewPartitioned(buckets, perTenant, nil)
@@ -95,14 +85,3 @@ func RequestFrom(ctx context.Context) *Request {
 	}
 	return nil
 }
-
-// invalidKey is the Key that Subject and Composite return for nil. They have no error to return, so NewLimits returns
-// the error.
-func invalidKey(*Request) string { panic("weirgrpc: Subject or Composite was called with nil") }
-
-// isInvalid reports whether key is invalidKey. Go cannot compare functions, so it compares the addresses of their code.
-func (key Key) isInvalid() bool {
-	return reflect.ValueOf(key).Pointer() == reflect.ValueOf(invalidKey).Pointer()
-}
-
-const invalidKeyProblem = "must not be made by {Subject} or {Composite} from nil"

@@ -1,16 +1,13 @@
 package weirgrpc
 
 import (
-	"cmp"
 	"net"
-	"net/http"
 	"net/netip"
 	"strings"
 
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
-	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/transport/internal/forwarded"
 )
 
@@ -35,17 +32,8 @@ type AddressOptions struct {
 	TrustUnix bool `json:"trust_unix,omitempty" yaml:"trust_unix,omitempty"`
 }
 
-const defaultAddressHeader = "x-forwarded-for"
-
 // Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. A nil o is valid.
-func (o *AddressOptions) Validate() error {
-	if o == nil {
-		return nil
-	}
-	var problems validate.Problems
-	forwarded.Validate(&problems, o.Trusted, o.IPv6Bits, o.Header)
-	return problems.Err("weirgrpc")
-}
+func (o *AddressOptions) Validate() error { return (*forwarded.Options)(o).Validate("weirgrpc") }
 
 // ParseTrusted returns the prefixes for [AddressOptions.Trusted] of networks such as "10.0.0.0/8" and of single
 // addresses. The error is a [weir.OptionsError] with every text that is neither.
@@ -65,46 +53,20 @@ func PeerAddress(o *AddressOptions) (Key, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	return newAddressFinder(o).key, nil
+	return peerAddress(o), nil
 }
 
-// An addressFinder finds the key of a call as AddressOptions say.
-type addressFinder struct {
-	*forwarded.Finder
-	header    string // in lower case
-	rfc7239   bool
-	trustUnix bool
-}
-
-func newAddressFinder(o *AddressOptions) *addressFinder {
-	if o == nil {
-		o = new(AddressOptions)
+// peerAddress is PeerAddress for options that are valid.
+func peerAddress(o *AddressOptions) Key {
+	f := forwarded.NewFinder((*forwarded.Options)(o), strings.ToLower)
+	return func(r *Request) string {
+		var from net.Addr
+		if p, ok := peer.FromContext(r.ctx); ok {
+			from = p.Addr
+		}
+		unix := from != nil && strings.HasPrefix(from.Network(), "unix")
+		return f.Find("", addressOf(from), unix, func(key string) []string { return metadata.ValueFromIncomingContext(r.ctx, key) })
 	}
-	header := strings.ToLower(cmp.Or(o.Header, defaultAddressHeader))
-	return &addressFinder{
-		Finder:    forwarded.NewFinder(o.Trusted, o.IPv6Bits),
-		header:    header,
-		rfc7239:   http.CanonicalHeaderKey(header) == forwarded.Header,
-		trustUnix: o.TrustUnix,
-	}
-}
-
-// key returns the key of a call.
-func (f *addressFinder) key(r *Request) string {
-	p, _ := peer.FromContext(r.ctx)
-	var from net.Addr
-	if p != nil {
-		from = p.Addr
-	}
-	addr := addressOf(from)
-	trusted := f.Trusts(addr)
-	if !addr.IsValid() {
-		trusted = f.trustUnix && from != nil && strings.HasPrefix(from.Network(), "unix")
-	}
-	if trusted {
-		addr = f.Client(addr, metadata.ValueFromIncomingContext(r.ctx, f.header), f.rfc7239)
-	}
-	return f.Key("", addr)
 }
 
 // addressOf returns the IP address of a peer. If it has none, the address is not valid.

@@ -2,11 +2,6 @@ package weirgrpc
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
-	"maps"
-	"reflect"
-	"slices"
 
 	"google.golang.org/grpc/codes"
 
@@ -17,10 +12,7 @@ import (
 )
 
 // GlobalPolicy is the name of [LimitsOptions.Global] in events and rejections.
-const GlobalPolicy = "global"
-
-// ErrUnknownPolicy matches the error of [NewLimits] if [LimitsOptions.Methods] names a policy that does not exist.
-var ErrUnknownPolicy = errors.New("weirgrpc: unknown policy")
+const GlobalPolicy = admission.GlobalPolicy
 
 // LimitsOptions are the options of [NewLimits]. The zero value limits nothing.
 type LimitsOptions struct {
@@ -34,7 +26,7 @@ type LimitsOptions struct {
 	// Policies are the policies that Methods name. The name [GlobalPolicy] is
 	// reserved.
 	Policies map[string]Policy `json:"-" yaml:"-"`
-	// Registry has pipelines that Methods can name like Policies; see [PipelinePolicy].
+	// Registry has pipelines that Methods can name like Policies; see [ByPipeline].
 	// If nil, Methods can name only Policies.
 	Registry *registry.Registry `json:"-" yaml:"-"`
 	// Methods has the names of the policies of methods, in the order in which they are
@@ -52,7 +44,7 @@ type LimitsOptions struct {
 	Exempt []string `json:"exempt,omitempty" yaml:"exempt,omitempty"`
 
 	// Failed reports whether a code is a failure of the handler, for circuit breakers
-	// and other strategies of a [PipelinePolicy]. If nil, the failures are UNKNOWN,
+	// and other strategies of [ByPipeline]. If nil, the failures are UNKNOWN,
 	// DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE and DATA_LOSS.
 	Failed func(code codes.Code) bool `json:"-" yaml:"-"`
 	// Headers selects the metadata that tells clients what is left of their quota. It
@@ -62,8 +54,9 @@ type LimitsOptions struct {
 	// Shadow sets [Policy.Shadow] of every policy that is not a pipeline.
 	Shadow bool `json:"shadow,omitempty" yaml:"shadow,omitempty"`
 	// Listener receives the decisions of the policies, as the events and
-	// measurements of strategies/ratelimit and as [EventFailed], [EventFailedOpen]
-	// and [EventTimeout]. If nil, nothing is reported.
+	// measurements of strategies/ratelimit, as [EventFailed] and [EventFailedOpen], and
+	// as the event of strategies/timeout for a [Policy.Timeout], whose Err is the
+	// [*TimeoutError]. If nil, nothing is reported.
 	Listener pipeline.Listener `json:"-" yaml:"-"`
 }
 
@@ -76,7 +69,7 @@ type Limits struct {
 }
 
 // NewLimits returns Limits with the policies of o. If o is nil, the defaults apply. The error is a [weir.OptionsError] with
-// everything that is wrong in all policies. It also matches [ErrUnknownPolicy] if Methods names an unknown policy.
+// everything that is wrong.
 func NewLimits(o *LimitsOptions) (*Limits, error) {
 	l := new(Limits)
 	if o != nil {
@@ -88,24 +81,15 @@ func NewLimits(o *LimitsOptions) (*Limits, error) {
 	}
 	l.admission = transport.NewLimits(l.options.Listener)
 
+	policies := admission.Set[Policy, preparedPolicy]{
+		Prepare:  l.prepare,
+		Pipeline: func(p *pipeline.Pipeline) Policy { return Policy{Limit: ByPipeline(p)} },
+		Registry: l.options.Registry,
+	}
 	var problems validate.Problems
 	l.options.Headers.validate(&problems)
-	var global *preparedPolicy
-	if !reflect.ValueOf(l.options.Global).IsZero() {
-		global = l.prepare(&problems, "Global", GlobalPolicy, l.options.Global)
-	}
-	policies := make(map[string]*preparedPolicy, len(l.options.Policies))
-	for _, name := range slices.Sorted(maps.Keys(l.options.Policies)) {
-		path := fmt.Sprintf("Policies[%s]", name)
-		switch name {
-		case "":
-			problems.Add(path, nil, "must have a name")
-		case GlobalPolicy:
-			problems.Add(path, nil, "must have another name, which is reserved for {Global}")
-		}
-		policies[name] = l.prepare(&problems, path, name, l.options.Policies[name])
-	}
-	l.makeRoutes(&problems, global, policies)
+	policies.Add(&problems, l.options.Global, l.options.Policies)
+	l.makeRoutes(&problems, &policies)
 	if err := problems.Err("weirgrpc"); err != nil {
 		return nil, err
 	}
@@ -120,39 +104,4 @@ func handlerFailedByDefault(code codes.Code) bool {
 		return true
 	}
 	return false
-}
-
-// prepare returns p ready for calls, with the defaults of the Limits. It adds everything that is wrong with p to
-// problems; path is the path of p in the options.
-func (l *Limits) prepare(problems *validate.Problems, path, name string, p Policy) *preparedPolicy {
-	problems.Include(path, p.validate())
-	if p.Partitioned != nil && p.Key == nil {
-		p.Key = newAddressFinder(nil).key
-	}
-	if p.Headers == NoHeaders {
-		p.Headers = l.options.Headers
-	}
-	p.Shadow = p.Shadow || l.options.Shadow && p.Pipeline == nil
-	prepared := &preparedPolicy{Policy: p.core(l.options.Name, name), options: p}
-	if p.Headers != NoHeaders {
-		prepared.quota = admission.NewQuotaSource(&prepared.Policy, p.Quota, p.Window)
-	}
-	return prepared
-}
-
-// find returns the policy called name. If there is none, it makes a policy of the registry's pipeline called name.
-func (l *Limits) find(policies map[string]*preparedPolicy, name string) (*preparedPolicy, error) {
-	if p := policies[name]; p != nil {
-		return p, nil
-	}
-	r := l.options.Registry
-	if r == nil || !r.Defined(name) {
-		return nil, admission.UnknownPolicyError(ErrUnknownPolicy, name, policies)
-	}
-	p, err := r.Get(name)
-	if err != nil {
-		return nil, fmt.Errorf("pipeline %q: %w", name, err)
-	}
-	var none validate.Problems // a pipeline alone is a valid policy
-	return l.prepare(&none, "", name, PipelinePolicy(p)), nil
 }

@@ -14,7 +14,7 @@ import (
 )
 
 func keyedLimits(t testing.TB, tokens int, change ...func(*LimitsOptions)) *Limits {
-	return oneMethod(t, Policy{Partitioned: keyedTokens(t, tokens), Key: Metadata("x-api-key")}, change...)
+	return oneMethod(t, Policy{Limit: ByKey(keyedTokens(t, tokens), Metadata("x-api-key"))}, change...)
 }
 
 func keyedContext() context.Context {
@@ -48,7 +48,7 @@ func BenchmarkUnary(b *testing.B) {
 		})
 	})
 	b.Run("token bucket", func(b *testing.B) {
-		benchmarkUnary(b, oneMethod(b, Policy{Limiter: tokens(b, math.MaxInt32)}).UnaryInterceptor())
+		benchmarkUnary(b, oneMethod(b, Policy{Limit: Of(tokens(b, math.MaxInt32))}).UnaryInterceptor())
 	})
 	b.Run("keyed token bucket", func(b *testing.B) {
 		benchmarkUnary(b, keyedLimits(b, math.MaxInt32).UnaryInterceptor())
@@ -56,7 +56,7 @@ func BenchmarkUnary(b *testing.B) {
 	b.Run("keyed, rejected", func(b *testing.B) { benchmarkUnary(b, keyedLimits(b, 1).UnaryInterceptor()) })
 	b.Run("keyed, draft 11", func(b *testing.B) {
 		benchmarkUnary(b, oneMethod(b, Policy{
-			Partitioned: keyedTokens(b, math.MaxInt32), Key: Metadata("x-api-key"), Quota: 100, Window: time.Hour, Headers: Draft11,
+			Limit: ByKey(keyedTokens(b, math.MaxInt32), Metadata("x-api-key")), Quota: 100, Window: time.Hour, Headers: Draft11,
 		}).UnaryInterceptor())
 	})
 }
@@ -64,7 +64,7 @@ func BenchmarkUnary(b *testing.B) {
 func BenchmarkStreamMessage(b *testing.B) {
 	for name, mode := range map[string]StreamMode{"hold": StreamHold, "messages": StreamMessages} {
 		b.Run(name, func(b *testing.B) {
-			l := oneMethod(b, Policy{Limiter: tokens(b, math.MaxInt32), Streams: mode})
+			l := oneMethod(b, Policy{Limit: Of(tokens(b, math.MaxInt32)), Streams: mode})
 			b.ReportAllocs()
 			_ = l.StreamInterceptor()(nil, &endlessStream{fakeStream{ctx: context.Background()}}, &grpc.StreamServerInfo{FullMethod: duplexMethod},
 				func(_ any, s grpc.ServerStream) error {
@@ -94,7 +94,7 @@ func TestLimits_Allocations(t *testing.T) {
 }
 
 func TestLimits_AllocationsOfMessages(t *testing.T) {
-	l := oneMethod(t, Policy{Limiter: tokens(t, math.MaxInt32), Streams: StreamMessages})
+	l := oneMethod(t, Policy{Limit: Of(tokens(t, math.MaxInt32)), Streams: StreamMessages})
 	_ = l.StreamInterceptor()(nil, &endlessStream{fakeStream{ctx: context.Background()}}, &grpc.StreamServerInfo{FullMethod: duplexMethod},
 		func(_ any, s grpc.ServerStream) error {
 			assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() {

@@ -77,9 +77,9 @@ func ExampleNewLimits() {
 	defer perUser.Close()
 
 	limits, err := weirgrpc.NewLimits(&weirgrpc.LimitsOptions{
-		Global: weirgrpc.Policy{Limiter: slots, MaxWait: time.Second},
+		Global: weirgrpc.Policy{Limit: weirgrpc.Of(slots), MaxWait: time.Second},
 		Policies: map[string]weirgrpc.Policy{
-			"per-user": {Partitioned: perUser, Key: weirgrpc.Metadata("x-user"), Headers: weirgrpc.Draft11, Quota: 2, Window: time.Minute},
+			"per-user": {Limit: weirgrpc.ByKey(perUser, weirgrpc.Metadata("x-user")), Headers: weirgrpc.Draft11, Quota: 2, Window: time.Minute},
 		},
 		Methods: map[string][]string{"/grpc.testing.TestService/EmptyCall": {"per-user"}},
 		Exempt:  []string{"/grpc.health.v1.Health/*"},
@@ -118,7 +118,7 @@ func ExampleCharge() {
 	}))
 	defer tokens.Close()
 	limits := weir.Must(weirgrpc.NewLimits(&weirgrpc.LimitsOptions{
-		Policies: map[string]weirgrpc.Policy{"tokens": {Limiter: tokens, Metered: true}},
+		Policies: map[string]weirgrpc.Policy{"tokens": {Limit: weirgrpc.Of(tokens), Metered: true}},
 		Methods:  map[string][]string{"*": {"tokens"}},
 	}))
 	conn, stop := serveExample(limits)
@@ -140,7 +140,7 @@ func ExampleStreamMode() {
 	messages := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 3, Window: time.Hour}))
 	defer messages.Close()
 	limits := weir.Must(weirgrpc.NewLimits(&weirgrpc.LimitsOptions{
-		Policies: map[string]weirgrpc.Policy{"messages": {Limiter: messages, Streams: weirgrpc.StreamReceived}},
+		Policies: map[string]weirgrpc.Policy{"messages": {Limit: weirgrpc.Of(messages), Streams: weirgrpc.StreamReceived}},
 		Methods:  map[string][]string{"/grpc.testing.TestService/FullDuplexCall": {"messages"}},
 	}))
 	conn, stop := serveExample(limits)
@@ -160,7 +160,7 @@ func ExampleStreamMode() {
 }
 
 // A method goes through a pipeline of a registry. A reload changes what the next call goes through.
-func ExamplePipelinePolicy() {
+func ExampleByPipeline() {
 	limit := 1
 	r := registry.New(nil)
 	defer r.Close(context.Background())
@@ -206,7 +206,7 @@ func ExampleComposite() {
 	}), nil))
 	defer perAddress.Close()
 	_, err := weirgrpc.NewLimits(&weirgrpc.LimitsOptions{
-		Global: weirgrpc.Policy{Partitioned: perAddress, Key: weirgrpc.Composite(address, weirgrpc.Method())},
+		Global: weirgrpc.Policy{Limit: weirgrpc.ByKey(perAddress, weirgrpc.Composite(address, weirgrpc.Method()))},
 	})
 	fmt.Println(err)
 	// Output: <nil>

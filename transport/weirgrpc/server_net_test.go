@@ -29,7 +29,7 @@ import (
 // The client sees the status, its details and the trailer, and no header: the answer is trailers-only.
 func TestLimits_RejectionOverTheWire(t *testing.T) {
 	eachWire(t, func(t *testing.T, listener net.Listener, dial ...grpc.DialOption) {
-		client := startServer(t, listener, oneMethod(t, Policy{Limiter: tokens(t, 1), Headers: Draft11}), new(testService), dial...)
+		client := startServer(t, listener, oneMethod(t, Policy{Limit: Of(tokens(t, 1)), Headers: Draft11}), new(testService), dial...)
 		var header, trailer metadata.MD
 		_, err := client.UnaryCall(t.Context(), &testpb.SimpleRequest{}, grpc.Header(&header), grpc.Trailer(&trailer))
 		require.NoError(t, err)
@@ -67,10 +67,10 @@ func TestLimits_RetryOfTheClient(t *testing.T) {
 		attempts := new(always)
 		attempts.grant = true
 		l := weir.Must(NewLimits(&LimitsOptions{
-			Global: Policy{Limiter: attempts},
+			Global: Policy{Limit: Of(attempts)},
 			Policies: map[string]Policy{
-				"bucket": {Limiter: b},
-				"huge":   {Limiter: b, Cost: func(*Request) int { return 2 }},
+				"bucket": {Limit: Of(b)},
+				"huge":   {Limit: Of(b), Cost: func(*Request) int { return 2 }},
 			},
 			Methods: map[string][]string{unaryMethod: {"bucket"}, emptyMethod: {"huge"}},
 		}))
@@ -97,7 +97,7 @@ func TestLimits_RetryOfTheClient(t *testing.T) {
 // handler serves is limited like any other.
 func TestLimits_ExemptAndUnknown(t *testing.T) {
 	full := no()
-	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: full}, Exempt: []string{"/grpc.health.v1.Health/*"}}))
+	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: Of(full)}, Exempt: []string{"/grpc.health.v1.Health/*"}}))
 	for unknown, want := range map[bool]codes.Code{false: codes.Unimplemented, true: codes.ResourceExhausted} {
 		options := []grpc.ServerOption{grpc.UnaryInterceptor(l.UnaryInterceptor()), grpc.StreamInterceptor(l.StreamInterceptor())}
 		if unknown {
@@ -129,10 +129,10 @@ func TestLimits_LoadConcurrentSafe(t *testing.T) {
 	}
 	global, queued := slots(t, 64, 1000), slots(t, 8, 1000)
 	l := weir.Must(NewLimits(&LimitsOptions{
-		Global: Policy{Limiter: global},
+		Global: Policy{Limit: Of(global)},
 		Policies: map[string]Policy{
-			"queued":   {Limiter: queued},
-			"messages": {Limiter: queued, Streams: StreamMessages, MaxWait: time.Second},
+			"queued":   {Limit: Of(queued)},
+			"messages": {Limit: Of(queued), Streams: StreamMessages, MaxWait: time.Second},
 		},
 		Methods: map[string][]string{"*": {"queued"}, duplexMethod: {"messages"}},
 	}))
@@ -199,7 +199,7 @@ func echoOnce(ctx context.Context, client testpb.TestServiceClient) error {
 // A panic of a handler that an interceptor in front recovers from leaves no permits behind.
 func TestLimits_BehindRecovery(t *testing.T) {
 	s := slots(t, 1, 0)
-	l := oneMethod(t, Policy{Limiter: s})
+	l := oneMethod(t, Policy{Limit: Of(s)})
 	recovering := func(ctx context.Context, m any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (response any, err error) {
 		defer func() {
 			if r := recover(); r != nil {

@@ -22,13 +22,14 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/timeout"
 )
 
 func TestLimits_Rejection(t *testing.T) {
 	before, later := yes(), yes()
 	l := weir.Must(NewLimits(&LimitsOptions{
-		Global:   Policy{Limiter: before},
-		Policies: map[string]Policy{"quota": {Limiter: no()}, "later": {Limiter: later}},
+		Global:   Policy{Limit: Of(before)},
+		Policies: map[string]Policy{"quota": {Limit: Of(no())}, "later": {Limit: Of(later)}},
 		Methods:  map[string][]string{"*": {"quota", "later"}},
 	}))
 	_, trailer, err := callUnary(t.Context(), l, unaryMethod, answer)
@@ -67,20 +68,20 @@ func TestLimits_Codes(t *testing.T) {
 		code    codes.Code
 		trailer string
 	}{
-		"quota":          {t.Context(), Policy{Limiter: no()}, codes.ResourceExhausted, "2"},
-		"capacity":       {t.Context(), Policy{Limiter: full}, codes.Unavailable, ""},
-		"key":            {t.Context(), Policy{Partitioned: keyedTokens(t, 1), Cost: cost(2)}, codes.ResourceExhausted, "-1"},
-		"too large":      {t.Context(), Policy{Limiter: tokens(t, 1), Cost: cost(2)}, codes.ResourceExhausted, "-1"},
-		"own code":       {t.Context(), Policy{Limiter: no(), Code: codes.FailedPrecondition}, codes.FailedPrecondition, "2"},
-		"negative":       {t.Context(), Policy{Limiter: tokens(t, 1), Cost: cost(-1)}, codes.Internal, ""},
-		"failure":        {t.Context(), Policy{Limiter: &always{err: errStore}}, codes.Unavailable, ""},
-		"failure, code":  {t.Context(), Policy{Limiter: &always{err: errStore}, Code: codes.Aborted}, codes.Unavailable, ""},
-		"closed":         {t.Context(), Policy{Limiter: closed}, codes.Unavailable, ""},
-		"client gone":    {gone, Policy{Limiter: tokens(t, 1)}, codes.Canceled, ""},
-		"deadline":       {late, Policy{Limiter: tokens(t, 1)}, codes.DeadlineExceeded, ""},
-		"gone, open":     {gone, Policy{Limiter: tokens(t, 1), FailOpen: true}, codes.Canceled, ""},
-		"huge wait":      {t.Context(), Policy{Limiter: &always{retryAfter: math.MaxInt64}}, codes.ResourceExhausted, "2147483647"},
-		"no wait at all": {t.Context(), Policy{Limiter: full, MaxWait: -1}, codes.Unavailable, ""},
+		"quota":          {t.Context(), Policy{Limit: Of(no())}, codes.ResourceExhausted, "2"},
+		"capacity":       {t.Context(), Policy{Limit: Of(full)}, codes.Unavailable, ""},
+		"key":            {t.Context(), Policy{Limit: ByKey(keyedTokens(t, 1), nil), Cost: cost(2)}, codes.ResourceExhausted, "-1"},
+		"too large":      {t.Context(), Policy{Limit: Of(tokens(t, 1)), Cost: cost(2)}, codes.ResourceExhausted, "-1"},
+		"own code":       {t.Context(), Policy{Limit: Of(no()), Code: codes.FailedPrecondition}, codes.FailedPrecondition, "2"},
+		"negative":       {t.Context(), Policy{Limit: Of(tokens(t, 1)), Cost: cost(-1)}, codes.Internal, ""},
+		"failure":        {t.Context(), Policy{Limit: Of(&always{err: errStore})}, codes.Unavailable, ""},
+		"failure, code":  {t.Context(), Policy{Limit: Of(&always{err: errStore}), Code: codes.Aborted}, codes.Unavailable, ""},
+		"closed":         {t.Context(), Policy{Limit: Of(closed)}, codes.Unavailable, ""},
+		"client gone":    {gone, Policy{Limit: Of(tokens(t, 1))}, codes.Canceled, ""},
+		"deadline":       {late, Policy{Limit: Of(tokens(t, 1))}, codes.DeadlineExceeded, ""},
+		"gone, open":     {gone, Policy{Limit: Of(tokens(t, 1)), FailOpen: true}, codes.Canceled, ""},
+		"huge wait":      {t.Context(), Policy{Limit: Of(&always{retryAfter: math.MaxInt64})}, codes.ResourceExhausted, "2147483647"},
+		"no wait at all": {t.Context(), Policy{Limit: Of(full), MaxWait: -1}, codes.Unavailable, ""},
 	} {
 		_, trailer, err := callUnary(c.ctx, oneMethod(t, c.p), unaryMethod, answer)
 		require.Error(t, err, name)
@@ -89,15 +90,15 @@ func TestLimits_Codes(t *testing.T) {
 		assert.NotContains(t, status.Convert(err).Message(), "10.0.0.7", name)
 		assert.Equal(t, c.trailer != "" && c.trailer != "-1", len(status.Convert(err).Details()) == 1, name)
 	}
-	_, _, err := callUnary(t.Context(), oneMethod(t, Policy{Limiter: &always{err: errStore}}), unaryMethod, answer)
+	_, _, err := callUnary(t.Context(), oneMethod(t, Policy{Limit: Of(&always{err: errStore})}), unaryMethod, answer)
 	require.ErrorIs(t, err, errStore, "the program can find the cause")
 }
 
 func TestLimits_Admitted(t *testing.T) {
 	global, own := yes(), yes()
 	l := weir.Must(NewLimits(&LimitsOptions{
-		Global:   Policy{Limiter: global},
-		Policies: map[string]Policy{"own": {Limiter: own}},
+		Global:   Policy{Limit: Of(global)},
+		Policies: map[string]Policy{"own": {Limit: Of(own)}},
 		Methods:  map[string][]string{unaryMethod: {"own"}, "/grpc.testing.TestService/*": {}},
 		Exempt:   []string{"/grpc.health.v1.Health/*"},
 	}))
@@ -129,7 +130,7 @@ func TestLimits_Admitted(t *testing.T) {
 // Two interceptors of the same Limits ask the global limiter once.
 func TestLimits_GlobalOnce(t *testing.T) {
 	global := yes()
-	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: global}}))
+	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: Of(global)}}))
 	_, _, err := callUnary(t.Context(), l, unaryMethod, func(ctx context.Context, message any) (any, error) {
 		return l.UnaryInterceptor()(ctx, message, &grpc.UnaryServerInfo{FullMethod: unaryMethod}, answer)
 	})
@@ -142,7 +143,7 @@ func TestLimits_ShadowAndFailOpen(t *testing.T) {
 	l := weir.Must(NewLimits(&LimitsOptions{
 		Listener: events,
 		Policies: map[string]Policy{
-			"shadow": {Limiter: no(), Shadow: true}, "open": {Limiter: &always{err: errStore}, FailOpen: true}, "shut": {Limiter: no()},
+			"shadow": {Limit: Of(no()), Shadow: true}, "open": {Limit: Of(&always{err: errStore}), FailOpen: true}, "shut": {Limit: Of(no())},
 		},
 		Methods: map[string][]string{unaryMethod: {"shadow", "open"}, emptyMethod: {"shut"}},
 	}))
@@ -155,14 +156,14 @@ func TestLimits_ShadowAndFailOpen(t *testing.T) {
 		ratelimit.EventShadowRejected + " shadow", EventFailedOpen + " open", ratelimit.EventRejected + " shut",
 	}, events.names())
 
-	all := oneMethod(t, Policy{Limiter: no()}, func(o *LimitsOptions) { o.Shadow = true })
+	all := oneMethod(t, Policy{Limit: Of(no())}, func(o *LimitsOptions) { o.Shadow = true })
 	_, _, err = callUnary(t.Context(), all, unaryMethod, answer)
 	require.NoError(t, err)
 }
 
 func TestLimits_Charge(t *testing.T) {
 	b := tokens(t, 10)
-	l := oneMethod(t, Policy{Limiter: b, Metered: true, Cost: func(r *Request) int { return len(r.Message.(string)) - 5 }})
+	l := oneMethod(t, Policy{Limit: Of(b), Metered: true, Cost: func(r *Request) int { return len(r.Message.(string)) - 5 }})
 	var kept context.Context
 	_, _, err := callUnary(t.Context(), l, unaryMethod, func(ctx context.Context, _ any) (any, error) {
 		kept = ctx
@@ -230,25 +231,25 @@ func TestLimits_PanicAndGoexit(t *testing.T) {
 				end()
 			}
 		}}
-		handlers := PipelinePolicy(weir.Must(pipeline.New("p")))
+		handlers := Policy{Limit: ByPipeline(weir.Must(pipeline.New("p")))}
 		factory := weir.Must(PerKey(c.new, nil))
 		for where, p := range map[string]Policy{
-			"Policy.Key":             {Partitioned: keyedTokens(t, 1), Key: c.key},
-			"Subject":                {Partitioned: keyedTokens(t, 1), Key: Subject(c.key)},
-			"Composite":              {Partitioned: keyedTokens(t, 1), Key: Composite(Method(), c.key)},
-			"Policy.Cost":            {Limiter: yes(), Cost: c.cost},
-			"Policy.Limiter":         {Limiter: c},
-			"Policy.Partitioned":     {Partitioned: partitionedCallback[string]{c}},
-			"Policy.Requests":        {Requests: partitionedCallback[*Request]{c}},
-			"PerKey":                 {Partitioned: factory},
+			"Policy.Key":             {Limit: ByKey(keyedTokens(t, 1), c.key)},
+			"Subject":                {Limit: ByKey(keyedTokens(t, 1), Subject(c.key))},
+			"Composite":              {Limit: ByKey(keyedTokens(t, 1), Composite(Method(), c.key))},
+			"Policy.Cost":            {Limit: Of(yes()), Cost: c.cost},
+			"Policy.Limiter":         {Limit: Of(c)},
+			"Policy.Partitioned":     {Limit: ByKey(partitionedCallback[string]{c}, nil)},
+			"Policy.Requests":        {Limit: ByRequest(partitionedCallback[*Request]{c})},
+			"PerKey":                 {Limit: ByKey(factory, nil)},
 			"LimitsOptions.Failed":   handlers,
-			"LimitsOptions.Listener": {Limiter: no()},
-			"handler":                {Limiter: yes()},
+			"LimitsOptions.Listener": {Limit: Of(no())},
+			"handler":                {Limit: Of(yes())},
 			"handler in a pipeline":  handlers,
 		} {
 			before, h := slots(t, 1, 0), grpc.UnaryHandler(answer)
 			l := oneMethod(t, p, func(o *LimitsOptions) {
-				o.Global = Policy{Limiter: before}
+				o.Global = Policy{Limit: Of(before)}
 				switch where {
 				case "LimitsOptions.Failed":
 					o.Failed = c.failed
@@ -283,13 +284,13 @@ func TestLimits_PanicAndGoexit(t *testing.T) {
 func TestLimits_MaxWaitAndQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := slots(t, 1, 10)
-		limits := oneMethod(t, Policy{Limiter: l, MaxWait: time.Second})
+		limits := oneMethod(t, Policy{Limit: Of(l), MaxWait: time.Second})
 		held := weir.Must(l.TryAcquire(t.Context(), 1))
 		began := time.Now()
 		_, _, err := callUnary(t.Context(), limits, unaryMethod, answer)
 		rejected, ok := errors.AsType[*CallRejectedError](err)
 		require.True(t, ok)
-		assert.Equal(t, ReasonMaxWait, rejected.Lease.Reason())
+		assert.Equal(t, "waited too long", rejected.Lease.Reason())
 		assert.Equal(t, codes.Unavailable, rejected.Code)
 		assert.Equal(t, time.Second, time.Since(began))
 
@@ -305,7 +306,7 @@ func TestLimits_MaxWaitAndQueue(t *testing.T) {
 func TestLimits_Timeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		events, l := new(eventRecorder), slots(t, 1, 0)
-		limits := oneMethod(t, Policy{Limiter: l, Timeout: time.Second}, func(o *LimitsOptions) { o.Listener = events })
+		limits := oneMethod(t, Policy{Limit: Of(l), Timeout: time.Second}, func(o *LimitsOptions) { o.Listener = events })
 		for name, c := range map[string]struct {
 			err  func(ctx context.Context) error
 			code codes.Code
@@ -322,7 +323,7 @@ func TestLimits_Timeout(t *testing.T) {
 			assert.Equal(t, c.code, status.Code(err), name)
 			assert.Equal(t, 1, free(l), name)
 		}
-		assert.Equal(t, []string{EventTimeout + " p", EventTimeout + " p"}, events.names())
+		assert.Equal(t, []string{timeout.EventTimeout + " p", timeout.EventTimeout + " p"}, events.names())
 	})
 }
 
@@ -331,21 +332,20 @@ func TestNewLimits_Problems(t *testing.T) {
 	_, err := NewLimits(&LimitsOptions{
 		Global: Policy{Metered: true},
 		Policies: map[string]Policy{
-			"":       {Limiter: yes()},
-			"global": {Limiter: yes()},
-			"a":      {Limiter: nilBucket},
-			"b":      {Limiter: yes(), Partitioned: keyedTokens(t, 1), Key: Subject(nil), Timeout: -1, Code: 17, Quota: -1, Window: -1, Streams: 9, Headers: 9},
-			"c":      {Pipeline: weir.Must(pipeline.New("c")), MaxWait: 1, Streams: StreamSent},
+			"":       {Limit: Of(yes())},
+			"global": {Limit: Of(yes())},
+			"a":      {Limit: Of(nilBucket)},
+			"b":      {Limit: Of(yes()), Timeout: -1, Code: 17, Quota: -1, Window: -1, Streams: 9, Headers: 9},
+			"c":      {Limit: ByPipeline(weir.Must(pipeline.New("c"))), MaxWait: 1, Streams: StreamSent},
 		},
 		Methods: map[string][]string{"/a/b": {"c", "c", "none"}, "a/b": nil, "/a/*/b": nil, "/a/b*": nil, "/*": nil, "": nil},
 		Exempt:  []string{"/a/b", "x"},
 		Headers: 3,
 	})
 	require.ErrorIs(t, err, weir.ErrInvalidOptions)
-	require.ErrorIs(t, err, ErrUnknownPolicy)
 	options, ok := errors.AsType[*weir.OptionsError](err)
 	require.True(t, ok)
-	require.ErrorContains(t, err, `Methods[/a/b][2] is invalid: weirgrpc: unknown policy: "none"`)
+	require.ErrorContains(t, err, `Methods[/a/b][2] must be the name of a policy ("", "a", "b", "c", "global"), got "none"`)
 	require.ErrorContains(t, err, "Headers must be NoHeaders, Legacy or Draft11, got Headers(3)")
 	require.ErrorContains(t, err, "Policies[b].Streams must be StreamHold, StreamAdmit, StreamReceived, StreamSent or StreamMessages, got StreamMode(9)")
 	var paths []string
@@ -353,8 +353,8 @@ func TestNewLimits_Problems(t *testing.T) {
 		paths = append(paths, f.Path)
 	}
 	assert.Equal(t, []string{
-		"Headers", "Global", "Policies[]", "Policies[a].Limiter", "Policies[a]", "Policies[b]", "Policies[b].Key", "Policies[b].Streams",
-		"Policies[b].Timeout", "Policies[b].Code", "Policies[b].Headers", "Policies[b].Quota", "Policies[b].Window",
+		"Headers", "Global.Limit", "Policies[]", "Policies[a].Limit", "Policies[b].Headers", "Policies[b].Timeout", "Policies[b].Quota", "Policies[b].Window",
+		"Policies[b].Streams", "Policies[b].Code",
 		"Policies[c].MaxWait", "Policies[c].Streams", "Policies[global]",
 		"Methods[]", "Methods[/*]", "Methods[/a/*/b]", "Methods[/a/b][1]", "Methods[/a/b][2]", "Methods[/a/b*]", "Methods[a/b]", "Exempt[0]", "Exempt[1]",
 	}, paths)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/timeout"
 	"github.com/weir-go/weir/transport/internal/admission"
 )
 
@@ -88,7 +89,7 @@ func (c *call) begin(ctx context.Context) {
 func (c *call) serve(ctx context.Context, i int) (response any, err error) {
 	for ; i < len(c.route.policies); i++ {
 		p := c.route.policies[i]
-		if p.options.Pipeline != nil {
+		if p.Limit.Pipeline != nil {
 			return c.serveThrough(ctx, i)
 		}
 		if c.stream != nil && p.perMessage() {
@@ -127,12 +128,12 @@ func (c *call) releaseAdmitted() {
 // handleTimed runs the handler within the Timeout of the route. A success that comes too late is one.
 func (c *call) handleTimed(ctx context.Context) (response any, err error) {
 	p := c.route.timed
-	cause := &TimeoutError{Policy: p.Name, After: p.options.Timeout}
-	limited, cancel := context.WithTimeoutCause(ctx, p.options.Timeout, cause)
+	cause := &TimeoutError{Policy: p.Name, After: p.Timeout}
+	limited, cancel := context.WithTimeoutCause(ctx, p.Timeout, cause)
 	defer cancel()
 	response, err = c.handle(limited)
 	if err != nil && context.Cause(limited) == error(cause) && endedByContext(err) { //nolint:errorlint // it is this very cause
-		c.Report(ctx, &p.Policy, EventTimeout, pipeline.SeverityError, cause)
+		c.Report(ctx, &p.Policy, timeout.EventTimeout, pipeline.SeverityError, cause)
 		return nil, cause
 	}
 	return response, err
@@ -201,13 +202,11 @@ func (c *call) untoldQuotas() metadata.MD {
 	}
 	var quotas metadata.MD
 	for _, p := range c.route.policies[c.First:] {
-		if p.quota == nil || c.stream != nil && p.perMessage() {
+		if !p.sendsQuota || c.stream != nil && p.perMessage() {
 			continue
 		}
 		key, lease := c.Granted(&p.Policy, c.Request)
-		if q, ok := p.quota.Current(c.Request, key, lease, 0); ok {
-			quotas = appendQuota(quotas, q, p.options.Headers)
-		}
+		quotas = p.appendQuota(quotas, c.Request, key, lease, 0)
 	}
 	return quotas
 }

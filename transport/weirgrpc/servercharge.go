@@ -19,6 +19,16 @@ var (
 	ErrPartialRefund = errors.New("weirgrpc: the lease cannot be refunded in part")
 )
 
+// The events of this package, in addition to those of strategies/ratelimit.
+const (
+	// EventFailed: a limiter could not decide, and the call was rejected. Err has the
+	// cause. Its severity is Error.
+	EventFailed = admission.EventFailed
+	// EventFailedOpen: a limiter could not decide, and the call was admitted because of
+	// [Policy.FailOpen]. Its severity is Warning.
+	EventFailedOpen = admission.EventFailedOpen
+)
+
 // transport is what package admission says for this package.
 var transport = &admission.Transport[*Request]{
 	Package: "weirgrpc", ErrNotCharged: ErrNotCharged, ErrPartialRefund: ErrPartialRefund,
@@ -28,7 +38,7 @@ var transport = &admission.Transport[*Request]{
 // back as if they had not been taken. It applies to the named policies or, without names, to all policies that are
 // [Policy.Metered].
 //
-//	"tokens-per-minute": {Limiter: tokens, Cost: estimate, Metered: true}
+//	"tokens-per-minute": {Limit: weirgrpc.Of(tokens), Cost: estimate, Metered: true}
 //	…
 //	weirgrpc.Charge(ctx, used-estimated) // in the handler; for a stream, with stream.Context()
 //
@@ -36,6 +46,9 @@ var transport = &admission.Transport[*Request]{
 // permits have come back. A limiter that lends its permits, or is not one of package limiter, grants only what it has,
 // and those permits go back when the handler returns. For a policy with [StreamReceived], Charge corrects the cost of the
 // last message that the handler has received. It cannot correct policies with [StreamAdmit] or [StreamSent].
+//
+// Corrections of one call follow each other, and the end of the call waits for the last one. So Adjust of a limiter of the
+// program must not call Charge or LeaseFrom.
 //
 // charged is the number of permits added to the cost; it is negative for a refund. If the policies differ in it, charged
 // is the number nearest to 0. The error is or joins [ErrNotCharged], [ErrPartialRefund] and errors of limiters.
@@ -50,10 +63,10 @@ func Charge(ctx context.Context, n int, policies ...string) (charged int, err er
 func LeaseFrom(ctx context.Context) (l limiter.Lease, ok bool) { return transport.LeaseFrom(ctx) }
 
 // Leases returns an iterator over the leases of the call, the last one first, each with the name of its policy. It leaves
-// out leases inside the pipeline of a [PipelinePolicy].
+// out leases inside a pipeline.
 func Leases(ctx context.Context) iter.Seq2[string, limiter.Lease] { return transport.Leases(ctx) }
 
-// PerKey returns a limiter for [Policy.Partitioned] that has a limiter of factory for each key. If o is nil, the
+// PerKey returns a limiter for [ByKey] that has a limiter of factory for each key. If o is nil, the
 // defaults apply. Clients can often make up keys, so a MaxPartitions of 0 is [DefaultMaxPartitions] here; with -1 the
 // number of keys is not bounded. The error is a [weir.OptionsError].
 func PerKey(factory limiter.Factory[string], o *limiter.PartitionedOptions) (*limiter.PartitionedLimiter[string, string], error) {

@@ -51,7 +51,7 @@ func (r rejecter) Acquire(context.Context, int) (limiter.Lease, error)    { retu
 // What weirhttp rejects is a rejection for a client of gRPC, too, as weirgrpc would answer it.
 func TestWeirhttp_RejectsCallsOfGRPC(t *testing.T) {
 	limited := func(p weirhttp.Policy) func(http.Handler) http.Handler {
-		return weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{Global: p, Body: weirhttp.ProblemJSON, Headers: weirhttp.Draft11})).MustWrap()
+		return weir.Must(weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{Global: p, Body: weirhttp.ProblemJSON, Headers: weirhttp.Draft11})).Wrap())
 	}
 	shed := pipeline.StrategyFunc(func(context.Context, pipeline.Next) (any, error) { return nil, pipeline.ErrRejected })
 	for name, c := range map[string]struct {
@@ -61,23 +61,23 @@ func TestWeirhttp_RejectsCallsOfGRPC(t *testing.T) {
 		pushback []string
 		wait     time.Duration
 	}{
-		"over quota": {limited(weirhttp.Policy{Limiter: rejecter{lease: custom.Rejected(1500*time.Microsecond, "")}}),
+		"over quota": {limited(weirhttp.Policy{Limit: weirhttp.Of(rejecter{lease: custom.Rejected(1500*time.Microsecond, "")})}),
 			codes.ResourceExhausted, "the quota of calls is exceeded", []string{"2"}, 1500 * time.Microsecond},
-		"for a long time": {limited(weirhttp.Policy{Limiter: rejecter{lease: custom.Rejected(90*time.Minute+1, "")}}),
+		"for a long time": {limited(weirhttp.Policy{Limit: weirhttp.Of(rejecter{lease: custom.Rejected(90*time.Minute+1, "")})}),
 			codes.ResourceExhausted, "the quota of calls is exceeded", []string{"5400001"}, 90*time.Minute + 1},
-		"short of capacity": {limited(weirhttp.Policy{Limiter: rejecter{}}),
+		"short of capacity": {limited(weirhttp.Policy{Limit: weirhttp.Of(rejecter{})}),
 			codes.Unavailable, "the capacity is reduced for the time being", nil, 0},
-		"never": {limited(weirhttp.Policy{Limiter: rejecter{err: limiter.ErrPermitCount}}),
+		"never": {limited(weirhttp.Policy{Limit: weirhttp.Of(rejecter{err: limiter.ErrPermitCount})}),
 			codes.ResourceExhausted, "the quota of calls is exceeded", []string{"-1"}, 0},
-		"a status of the program": {limited(weirhttp.Policy{Limiter: rejecter{}, Status: http.StatusConflict}),
+		"a status of the program": {limited(weirhttp.Policy{Limit: weirhttp.Of(rejecter{}), Status: http.StatusConflict}),
 			codes.ResourceExhausted, "the quota of calls is exceeded", nil, 0},
 		"shed by a pipeline": {weirhttp.Through(weir.Must(pipeline.New("p", shed)), nil),
 			codes.Unavailable, "the capacity is reduced for the time being", nil, 0},
 		"two values of the key": {limited(weirhttp.Policy{
-			Partitioned: weir.Must(weirhttp.PerKey(func(string) (limiter.Limiter, error) { return rejecter{}, nil }, nil)), Key: weirhttp.Header("X-Twice")}),
+			Limit: weirhttp.ByKey(weir.Must(weirhttp.PerKey(func(string) (limiter.Limiter, error) { return rejecter{}, nil }, nil)), weirhttp.Header("X-Twice"))}),
 			codes.InvalidArgument, "the call cannot be read, or is ambiguous", nil, 0},
 		"a handler without an answer": {func(http.Handler) http.Handler {
-			return limited(weirhttp.Policy{Limiter: limiter.NewUnlimited(), Timeout: time.Millisecond})(
+			return limited(weirhttp.Policy{Limit: weirhttp.Of(limiter.NewUnlimited()), Timeout: time.Millisecond})(
 				http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 		}, codes.DeadlineExceeded, "the deadline has passed", nil, 0},
 	} {
@@ -115,8 +115,8 @@ func TestWeirhttp_RejectionIsRetriedByGRPC(t *testing.T) {
 	const config = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 3, "initialBackoff": "60s",
 		"maxBackoff": "60s", "backoffMultiplier": 1, "retryableStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`
 	window := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: 300 * time.Millisecond}))
-	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{Global: weirhttp.Policy{Limiter: window}}))
-	client := behindHTTP(t, new(service), limits.MustWrap(), grpc.WithDefaultServiceConfig(config))
+	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{Global: weirhttp.Policy{Limit: weirhttp.Of(window)}}))
+	client := behindHTTP(t, new(service), weir.Must(limits.Wrap()), grpc.WithDefaultServiceConfig(config))
 	for range 2 { // the second one waits for the next window
 		_, err := client.UnaryCall(t.Context(), &testpb.SimpleRequest{})
 		require.NoError(t, err)

@@ -12,21 +12,52 @@ import (
 	"github.com/weir-go/weir/transport/internal/admission"
 )
 
-// A Policy limits calls: which limiter it asks, what a call costs, and what happens to a call that is rejected. Exactly
-// one of Limiter, Partitioned, Requests and Pipeline must be set. Two policies share permits only if they have the same
-// limiter.
+// A Limit is what a [Policy] asks. [Of], [ByKey], [ByRequest] and [ByPipeline] make one:
+//
+//	weirgrpc.Policy{Limit: weirgrpc.ByKey(perUser, weirgrpc.Metadata("x-user"))}
+type Limit struct{ core admission.Limit[*Request] }
+
+// Of returns the Limit of a limiter that all calls share.
+func Of(l limiter.Limiter) Limit { return Limit{admission.Of[*Request](l)} }
+
+// ByKey returns the Limit of a limiter for each key; see [PerKey]. If key is nil, it is [PeerAddress] without options.
+func ByKey(l limiter.Partitioned[string], key Key) Limit {
+	if key == nil {
+		key = peerAddress(nil)
+	}
+	return Limit{admission.ByKey(l, key)}
+}
+
+// ByRequest returns the Limit of a limiter that is partitioned by the call itself: for keys that are not strings, and for
+// limiters of a registry, which find the call with [RequestFrom].
+func ByRequest(l limiter.Partitioned[*Request]) Limit { return Limit{admission.ByRequest(l)} }
+
+// ByPipeline returns the Limit that runs the rest of the call, later policies and the handler included, through p. If p
+// comes from a registry, a reload changes the limit.
+//
+// Strategies see an error of the handler as a [*HandlerError] if its code is a failure; see [LimitsOptions.Failed]. For
+// strategies, other errors of the handler are successes; the client gets them all the same. A strategy can answer a unary
+// call in place of the handler by returning the response as the value. If the pipeline ends with another error, the client gets a
+// [*CallRejectedError] for it: RESOURCE_EXHAUSTED for a rate limit that says when to come back, UNAVAILABLE for other
+// rejections and closed pipelines, DEADLINE_EXCEEDED for a timeout, the status of an error that has one, and INTERNAL for
+// all others.
+//
+// A retry runs the handler of a unary call again, but never twice at once. What an earlier attempt has set as header
+// and trailer stays. The handler of a stream runs once: another attempt fails.
+//
+// When a strategy such as a timeout has ended the context of a stream's handler, the messages that the stream then begins
+// to receive or send fail, as with [Policy.Timeout].
+//
+// A limiter that is partitioned by the call finds it with [RequestFrom]. Make such a policy the last one of its method.
+// If a later policy rejects the call, a concurrency limit inside the pipeline gets its permits back, but a rate limit
+// does not get back the tokens that it has spent.
+func ByPipeline(p *pipeline.Pipeline) Limit { return Limit{admission.ByPipeline[*Request](p)} }
+
+// A Policy limits calls: what it asks, what a call costs, and what happens to a call that is rejected. Limit must be set. Two
+// policies share permits only if they have the same limiter.
 type Policy struct {
-	// Limiter is shared by all calls of the policy.
-	Limiter limiter.Limiter `json:"-" yaml:"-"`
-	// Partitioned has a limiter for each key; see [PerKey].
-	Partitioned limiter.Partitioned[string] `json:"-" yaml:"-"`
-	// Key returns the key for Partitioned. The default is [PeerAddress] without options.
-	Key Key `json:"-" yaml:"-"`
-	// Requests is a limiter that is partitioned by the call itself, for keys that are
-	// not strings, and for limiters of a registry.
-	Requests limiter.Partitioned[*Request] `json:"-" yaml:"-"`
-	// Pipeline runs the rest of the call; see [PipelinePolicy].
-	Pipeline *pipeline.Pipeline `json:"-" yaml:"-"`
+	// Limit is what the policy asks.
+	Limit Limit `json:"-" yaml:"-"`
 
 	// Cost returns how many permits a call takes, or a message if Streams is per
 	// message. If nil, it takes 1. A call of cost 0 takes none, and is admitted if any
@@ -57,7 +88,7 @@ type Policy struct {
 	// of the limiter reaches the caller.
 	FailOpen bool `json:"fail_open,omitempty" yaml:"fail_open,omitempty"`
 	// Shadow makes the policy decide and report, but never reject and never wait. It
-	// cannot be combined with Pipeline: strategies have their own Shadow.
+	// cannot be combined with a pipeline: strategies have their own Shadow.
 	Shadow bool `json:"shadow,omitempty" yaml:"shadow,omitempty"`
 
 	// Code is the code of a rejection. With 0, the default, it is RESOURCE_EXHAUSTED if
@@ -70,8 +101,8 @@ type Policy struct {
 	// [NoHeaders].
 	Headers Headers `json:"headers,omitempty" yaml:"headers,omitempty"`
 	// Quota, in permits, and Window are what the metadata tells the client; they limit
-	// nothing. With a Quota of 0, the default, the metadata describes the options in
-	// force of a token bucket or a window in Limiter, or of the limiter of the key.
+	// nothing. With a Quota of 0, the default, the metadata describes the limits in
+	// force of a token bucket or a window.
 	Quota  int64         `json:"quota,omitempty" yaml:"quota,omitempty"`
 	Window time.Duration `json:"window,omitempty" yaml:"window,omitempty"`
 }
@@ -113,65 +144,43 @@ func (m StreamMode) MarshalText() ([]byte, error) { return streamTexts.Marshal(m
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (m *StreamMode) UnmarshalText(text []byte) error { return streamTexts.Unmarshal(m, text) }
 
-// PipelinePolicy returns a policy that runs the rest of the call, later policies and the handler included, through p. If
-// p comes from a registry, a reload changes the policy.
-//
-// Strategies see an error of the handler as a [*HandlerError] if its code is a failure; see [LimitsOptions.Failed]. For
-// strategies, other errors of the handler are successes; the client gets them all the same. A strategy can answer a unary
-// call in place of the handler by returning the response as the value. If the pipeline ends with another error, the client gets a
-// [*CallRejectedError] for it: RESOURCE_EXHAUSTED for a rate limit that says when to come back, UNAVAILABLE for other
-// rejections and closed pipelines, DEADLINE_EXCEEDED for a timeout, the status of an error that has one, and INTERNAL for
-// all others.
-//
-// A retry runs the handler of a unary call again, but never twice at once. What an earlier attempt has set as header
-// and trailer stays. The handler of a stream runs once: another attempt fails.
-//
-// When a strategy such as a timeout has ended the context of a stream's handler, the messages that the stream then begins
-// to receive or send fail, as with [Policy.Timeout].
-//
-// A limiter that is partitioned by the call finds it with [RequestFrom]. Make such a policy the last one of its method.
-// If a later policy rejects the call, a concurrency limit inside the pipeline gets its permits back, but a rate limit
-// does not get back the tokens that it has spent.
-func PipelinePolicy(p *pipeline.Pipeline) Policy { return Policy{Pipeline: p} }
-
-// validate returns a [weir.OptionsError] with everything that is wrong with the policy, or nil.
-func (p *Policy) validate() error {
-	var problems validate.Problems
-	core := p.core("", "")
-	core.Validate(&problems, p.Pipeline != nil)
-	if p.Key.isInvalid() {
-		problems.Add("Key", nil, invalidKeyProblem)
-	}
-	if !streamTexts.Has(p.Streams) {
-		problems.Add("Streams", p.Streams, "must be StreamHold, StreamAdmit, StreamReceived, StreamSent or StreamMessages")
-	}
-	if p.Pipeline != nil && p.Streams != StreamHold {
-		problems.Add("Streams", p.Streams, "must not be set with {Pipeline}, which runs the whole stream")
-	}
-	problems.NotNegative("Timeout", p.Timeout)
-	if p.Code > codes.Unauthenticated {
-		problems.Add("Code", uint32(p.Code), "must be a code of gRPC from 1 to %d, or 0", codes.Unauthenticated)
-	}
-	p.Headers.validate(&problems)
-	admission.ValidateQuota(&problems, p.Quota, p.Window, p.Pipeline != nil)
-	return problems.Err("weirgrpc")
-}
-
-// core returns the part of the policy that package admission knows.
-func (p *Policy) core(pipelineName, name string) admission.Policy[*Request] {
-	return admission.Policy[*Request]{
-		Name: name, Source: pipeline.Source{Pipeline: pipelineName, Strategy: name},
-		Limiter: p.Limiter, Partitioned: p.Partitioned, Requests: p.Requests,
-		Key: p.Key, Cost: p.Cost, Metered: p.Metered,
-		MaxWait: p.MaxWait, FailOpen: p.FailOpen, Shadow: p.Shadow,
-	}
-}
-
 // A preparedPolicy is a Policy that is ready for calls.
 type preparedPolicy struct {
 	admission.Policy[*Request]
-	options Policy
-	quota   *admission.QuotaSource[*Request] // nil: the policy sends no quota metadata
+	options    Policy
+	sendsQuota bool
+}
+
+// prepare returns p ready for calls, with the defaults of the Limits. It adds everything that is wrong with p to
+// problems; path is the path of p in the options.
+func (l *Limits) prepare(problems *validate.Problems, path, name string, p Policy) *preparedPolicy {
+	limit := p.Limit.core
+	var own validate.Problems
+	p.Headers.validate(&own)
+	if p.Headers == NoHeaders {
+		p.Headers = l.options.Headers
+	}
+	prepared := &preparedPolicy{
+		Policy: admission.Policy[*Request]{
+			Name: name, Source: pipeline.Source{Pipeline: l.options.Name, Strategy: name},
+			Limit: limit, Cost: p.Cost, Metered: p.Metered, MaxWait: p.MaxWait, Timeout: p.Timeout, FailOpen: p.FailOpen,
+			Shadow: p.Shadow || l.options.Shadow && limit.Pipeline == nil, Quota: p.Quota, Window: p.Window,
+		},
+		options: p,
+	}
+	prepared.Validate(&own)
+	if !streamTexts.Has(p.Streams) {
+		own.Add("Streams", p.Streams, "must be StreamHold, StreamAdmit, StreamReceived, StreamSent or StreamMessages")
+	}
+	if limit.Pipeline != nil && p.Streams != StreamHold {
+		own.Add("Streams", p.Streams, "must not be set with a pipeline, which runs the whole stream")
+	}
+	if p.Code > codes.Unauthenticated {
+		own.Add("Code", uint32(p.Code), "must be a code of gRPC from 1 to %d, or 0", codes.Unauthenticated)
+	}
+	problems.Include(path, own.Err("weirgrpc"))
+	prepared.sendsQuota = p.Headers != NoHeaders && prepared.HasQuota()
+	return prepared
 }
 
 // clone returns a copy of p. A stream has one copy for each direction, so that what it holds for a message that it
@@ -183,6 +192,3 @@ func (p *preparedPolicy) clone() *preparedPolicy {
 
 // perMessage reports whether the policy limits the messages of streams, and not the streams.
 func (p *preparedPolicy) perMessage() bool { return p.options.Streams >= StreamReceived }
-
-// ReasonMaxWait is the reason of the rejected lease of a call that has waited for [Policy.MaxWait].
-const ReasonMaxWait = admission.ReasonMaxWait

@@ -1,14 +1,14 @@
 package weirgrpc
 
 import (
-	"strconv"
+	"time"
 
 	"google.golang.org/grpc/metadata"
 
 	"github.com/weir-go/weir/internal/textenum"
 	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/transport/internal/admission"
-	"github.com/weir-go/weir/transport/internal/status"
 )
 
 // Headers selects the metadata that tells a client how much of its quota is left. It is in the header of a successful
@@ -48,36 +48,25 @@ func (k Headers) validate(problems *validate.Problems) {
 	}
 }
 
-const (
-	policyKey          = "ratelimit-policy"
-	limitKey           = "ratelimit"
-	legacyLimitKey     = "x-ratelimit-limit"
-	legacyRemainingKey = "x-ratelimit-remaining"
-	legacyResetKey     = "x-ratelimit-reset"
-)
+var quotaKeys = admission.Header{
+	Policy: "ratelimit-policy", Limit: "ratelimit",
+	LegacyLimit: "x-ratelimit-limit", LegacyRemaining: "x-ratelimit-remaining", LegacyReset: "x-ratelimit-reset",
+}
 
-// appendQuota adds the quota of one policy to md, which it makes if it is nil.
-func appendQuota(md metadata.MD, q admission.Quota, kind Headers) metadata.MD {
+// appendQuota adds the quota of p to md, which it makes if it is nil. A retryAfter above 0, of a rejection, replaces the
+// reset of the quota.
+func (p *preparedPolicy) appendQuota(md metadata.MD, r *Request, key string, lease limiter.Lease, retryAfter time.Duration) metadata.MD {
+	q, ok := p.CurrentQuota(r, key, lease, retryAfter)
+	if !ok {
+		return md
+	}
 	if md == nil {
 		md = make(metadata.MD, 3)
 	}
-	if kind == Draft11 {
-		policy, limit := q.Draft11(status.WholeSeconds(q.Reset))
-		md[policyKey] = append(md[policyKey], policy)
-		md[limitKey] = append(md[limitKey], limit)
-		return md
-	}
-	if lines := md[legacyRemainingKey]; len(lines) > 0 { // there is another policy's
-		if remaining, err := strconv.ParseInt(lines[0], 10, 64); err == nil && remaining <= q.Remaining {
-			return md
-		}
-	}
-	setNumber := func(key string, n int64) { md[key] = []string{strconv.FormatInt(n, 10)} }
-	setNumber(legacyLimitKey, q.Permits)
-	setNumber(legacyRemainingKey, q.Remaining)
-	delete(md, legacyResetKey)
-	if q.Reset > 0 {
-		setNumber(legacyResetKey, q.LegacyReset())
+	if p.options.Headers == Legacy {
+		quotaKeys.SetLegacy(md, q)
+	} else {
+		quotaKeys.AddDraft11(md, q)
 	}
 	return md
 }

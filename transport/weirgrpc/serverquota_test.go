@@ -18,36 +18,14 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/retry"
-	"github.com/weir-go/weir/transport/internal/admission"
 )
-
-func TestAppendQuota(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		day := admission.Quota{Policy: "day", Permits: 5000, Remaining: 4000, Reset: time.Hour, Window: 24 * time.Hour}
-		burst := admission.Quota{Policy: "burst", Permits: 10, Remaining: 3, Reset: 1500 * time.Millisecond}
-		none := admission.Quota{Policy: "none", Permits: 10, Remaining: 3}
-		md := appendQuota(appendQuota(nil, day, Draft11), burst, Draft11)
-		assert.Equal(t, metadata.MD{
-			"ratelimit-policy": {`"day";q=5000;w=86400`, `"burst";q=10`},
-			"ratelimit":        {`"day";r=4000;t=3600`, `"burst";r=3;t=2`},
-		}, md)
-		for _, order := range [][]admission.Quota{{day, burst, none}, {burst, day, none}} {
-			md = nil
-			for _, q := range order {
-				md = appendQuota(md, q, Legacy)
-			}
-			assert.Equal(t, metadata.MD{"x-ratelimit-limit": {"10"}, "x-ratelimit-remaining": {"3"}, "x-ratelimit-reset": {"946684802"}}, md)
-		}
-		assert.NotContains(t, appendQuota(md, admission.Quota{Permits: 5}, Legacy), "x-ratelimit-reset")
-	})
-}
 
 // The quotas are in the header of a success, and in the trailer of an error, which grpc-go retries only without a header.
 func TestLimits_QuotasOverTheWire(t *testing.T) {
 	eachWire(t, func(t *testing.T, listener net.Listener, dial ...grpc.DialOption) {
 		limits := weir.Must(NewLimits(&LimitsOptions{
-			Global:   Policy{Limiter: slots(t, 10, 0)}, // has no quota
-			Policies: map[string]Policy{"hour": {Limiter: tokens(t, 3)}, "keyed": {Partitioned: keyedTokens(t, 1000), Quota: 7}},
+			Global:   Policy{Limit: Of(slots(t, 10, 0))}, // has no quota
+			Policies: map[string]Policy{"hour": {Limit: Of(tokens(t, 3))}, "keyed": {Limit: ByKey(keyedTokens(t, 1000), nil), Quota: 7}},
 			Methods:  map[string][]string{"*": {"hour", "keyed"}},
 			Headers:  Draft11,
 		}))
@@ -86,7 +64,7 @@ func TestLimits_QuotasOverTheWire(t *testing.T) {
 
 // A handler can send the header itself. A stream without messages has the quotas, too.
 func TestLimits_QuotasOfStreams(t *testing.T) {
-	limits := oneMethod(t, Policy{Limiter: tokens(t, 3), Headers: Legacy})
+	limits := oneMethod(t, Policy{Limit: Of(tokens(t, 3)), Headers: Legacy})
 	for name, handler := range map[string]func(s grpc.ServerStream) error{
 		"header":  func(s grpc.ServerStream) error { return s.SendHeader(metadata.Pairs("own", "1")) },
 		"nothing": func(grpc.ServerStream) error { return nil },
@@ -108,14 +86,14 @@ func (s headerStream) SetTrailer(md metadata.MD) { _ = s.fakeStream.SetTrailer(m
 
 // A retry in a pipeline of the server that repeats a rejection does not send two pushbacks, and a success after a
 // rejection sends none.
-func TestPipelinePolicy_OnePushback(t *testing.T) {
+func TestByPipeline_OnePushback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		again := retry.New(&retry.Options{MaxRetries: 1, Handle: func(_ any, err error) bool { return err != nil }})
 		for name, inner := range map[string]*always{"rejected": no(), "admitted at last": {retryAfter: time.Second}} {
 			l := weir.Must(NewLimits(&LimitsOptions{
 				Policies: map[string]Policy{
-					"again": PipelinePolicy(weir.Must(pipeline.New("again", again))),
-					"inner": {Limiter: inner, Cost: func(*Request) int {
+					"again": Policy{Limit: ByPipeline(weir.Must(pipeline.New("again", again)))},
+					"inner": {Limit: Of(inner), Cost: func(*Request) int {
 						inner.grant = name != "rejected" && inner.asked == 1
 						return 1
 					}},

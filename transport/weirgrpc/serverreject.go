@@ -94,10 +94,8 @@ func newRejectedError(p *preparedPolicy, code codes.Code, refusal *admission.Ref
 
 // withQuota adds the quota of p to the trailer, if p tells clients about it. r is the request that p did not admit.
 func (e *CallRejectedError) withQuota(p *preparedPolicy, r *Request, key string) *CallRejectedError {
-	if p.quota != nil && e.Err == nil {
-		if q, ok := p.quota.Current(r, key, e.Lease, e.retryAfter); ok {
-			e.trailer = appendQuota(e.trailer, q, p.options.Headers)
-		}
+	if p.sendsQuota && e.Err == nil {
+		e.trailer = p.appendQuota(e.trailer, r, key, e.Lease, e.retryAfter)
 	}
 	return e
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/transport/internal/admission"
 )
 
 // A route has the policies of a method. The zero route has none.
@@ -74,25 +75,17 @@ func (r *routes) set(pattern string, found *route) bool {
 const methodsProblem = `must have the form "/package.Service/Method", "/package.Service/*" or "*"`
 
 // makeRoutes makes the routes of the options. It adds everything that is wrong with them to problems.
-func (l *Limits) makeRoutes(problems *validate.Problems, global *preparedPolicy, policies map[string]*preparedPolicy) {
-	l.routes = routes{methods: map[string]*route{}, services: map[string]*route{}, others: l.newRoute(global, nil)}
+func (l *Limits) makeRoutes(problems *validate.Problems, policies *admission.Set[Policy, preparedPolicy]) {
+	newRoute := func(path string, names []string) *route {
+		r := &route{limits: l}
+		r.policies, r.global = policies.Route(problems, path, names)
+		r.prepare()
+		return r
+	}
+	l.routes = routes{methods: map[string]*route{}, services: map[string]*route{}, others: newRoute("", nil)}
 	for _, pattern := range slices.Sorted(maps.Keys(l.options.Methods)) {
-		names := l.options.Methods[pattern]
 		path := fmt.Sprintf("Methods[%s]", pattern)
-		var own []*preparedPolicy
-		for i, name := range names {
-			at := fmt.Sprintf("%s[%d]", path, i)
-			if slices.Contains(names[:i], name) {
-				problems.Add(at, name, "must not repeat an earlier name")
-				continue
-			}
-			p, err := l.find(policies, name)
-			problems.Include(at, err)
-			if err == nil {
-				own = append(own, p)
-			}
-		}
-		if !l.routes.set(pattern, l.newRoute(global, own)) {
+		if !l.routes.set(pattern, newRoute(path, l.options.Methods[pattern])) {
 			problems.Add(path, nil, methodsProblem)
 		}
 	}
@@ -108,18 +101,13 @@ func (l *Limits) makeRoutes(problems *validate.Problems, global *preparedPolicy,
 	}
 }
 
-// newRoute returns a route with the global policy, which can be nil, and then the policies.
-func (l *Limits) newRoute(global *preparedPolicy, policies []*preparedPolicy) *route {
-	r := &route{limits: l, global: global != nil}
-	if global != nil {
-		policies = append([]*preparedPolicy{global}, policies...)
-	}
-	r.policies = policies
-	for _, p := range policies {
+// prepare makes what follows from the policies.
+func (r *route) prepare() {
+	for _, p := range r.policies {
 		o := &p.options
-		r.sendsQuotas = r.sendsQuotas || p.quota != nil
+		r.sendsQuotas = r.sendsQuotas || p.sendsQuota
 		r.releases = r.releases || o.Streams == StreamAdmit
-		r.endsHandlers = r.endsHandlers || o.Timeout > 0 || o.Pipeline != nil
+		r.endsHandlers = r.endsHandlers || o.Timeout > 0 || p.Limit.Pipeline != nil
 		if o.Timeout > 0 && (r.timed == nil || o.Timeout < r.timed.options.Timeout) {
 			r.timed = p
 		}
@@ -130,5 +118,4 @@ func (l *Limits) newRoute(global *preparedPolicy, policies []*preparedPolicy) *r
 			r.sent = append(r.sent, p.clone())
 		}
 	}
-	return r
 }

@@ -75,7 +75,7 @@ func runStream(ctx context.Context, l *Limits, messages int, h func(s grpc.Serve
 
 func TestLimits_StreamHold(t *testing.T) {
 	l := slots(t, 1, 0)
-	limits := oneMethod(t, Policy{Limiter: l})
+	limits := oneMethod(t, Policy{Limit: Of(l)})
 	_, err := runStream(t.Context(), limits, 2, func(s grpc.ServerStream) error {
 		assert.Equal(t, 0, free(l))
 		_, ok := LeaseFrom(s.Context())
@@ -91,7 +91,7 @@ func TestLimits_StreamHold(t *testing.T) {
 func TestLimits_StreamAdmit(t *testing.T) {
 	l, held := slots(t, 1, 0), slots(t, 1, 0)
 	limits := weir.Must(NewLimits(&LimitsOptions{
-		Policies: map[string]Policy{"admit": {Limiter: l, Streams: StreamAdmit}, "hold": {Limiter: held}},
+		Policies: map[string]Policy{"admit": {Limit: Of(l), Streams: StreamAdmit}, "hold": {Limit: Of(held)}},
 		Methods:  map[string][]string{"*": {"admit", "hold"}},
 	}))
 	_, err := runStream(t.Context(), limits, 0, func(s grpc.ServerStream) error {
@@ -112,7 +112,7 @@ func TestLimits_StreamAdmit(t *testing.T) {
 
 func TestLimits_StreamReceived(t *testing.T) {
 	b := tokens(t, 5)
-	limits := oneMethod(t, Policy{Limiter: b, Streams: StreamReceived, Metered: true, Cost: func(r *Request) int {
+	limits := oneMethod(t, Policy{Limit: Of(b), Streams: StreamReceived, Metered: true, Cost: func(r *Request) int {
 		assert.True(t, r.Stream)
 		return *r.Message.(*int)
 	}})
@@ -143,7 +143,7 @@ func TestLimits_StreamReceived(t *testing.T) {
 func TestLimits_StreamSent(t *testing.T) {
 	first, second := yes(), slots(t, 1, 0)
 	limits := weir.Must(NewLimits(&LimitsOptions{
-		Policies: map[string]Policy{"first": {Limiter: first, Streams: StreamSent}, "second": {Limiter: second, Streams: StreamSent}},
+		Policies: map[string]Policy{"first": {Limit: Of(first), Streams: StreamSent}, "second": {Limit: Of(second), Streams: StreamSent}},
 		Methods:  map[string][]string{"*": {"first", "second"}},
 	}))
 	s, err := runStream(t.Context(), limits, 3, func(s grpc.ServerStream) error {
@@ -165,7 +165,7 @@ func TestLimits_StreamSent(t *testing.T) {
 func TestLimits_StreamWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := slots(t, 1, 10)
-		limits := oneMethod(t, Policy{Limiter: l, Streams: StreamReceived, MaxWait: time.Minute})
+		limits := oneMethod(t, Policy{Limit: Of(l), Streams: StreamReceived, MaxWait: time.Minute})
 		held := weir.Must(l.TryAcquire(t.Context(), 1))
 		time.AfterFunc(time.Second, held.Release)
 		began := time.Now()
@@ -187,7 +187,7 @@ func TestLimits_StreamWaits(t *testing.T) {
 
 func TestLimits_StreamTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limits := oneMethod(t, Policy{Limiter: slots(t, 1, 0), Timeout: time.Second})
+		limits := oneMethod(t, Policy{Limit: Of(slots(t, 1, 0)), Timeout: time.Second})
 		_, err := runStream(t.Context(), limits, 9, func(s grpc.ServerStream) error {
 			for {
 				if err := s.RecvMsg(nil); err != nil {
@@ -210,7 +210,7 @@ func TestLimits_StreamEndsWhileAMessageWaits(t *testing.T) {
 		held := weir.Must(l.TryAcquire(t.Context(), 1))
 		defer held.Release()
 		ctx, cancel := context.WithCancel(t.Context())
-		limits := oneMethod(t, Policy{Limiter: l, Streams: StreamReceived})
+		limits := oneMethod(t, Policy{Limit: Of(l), Streams: StreamReceived})
 		_, err := runStream(ctx, limits, 1, func(s grpc.ServerStream) error {
 			received := make(chan error)
 			go func() { received <- s.RecvMsg(nil) }()
@@ -223,7 +223,7 @@ func TestLimits_StreamEndsWhileAMessageWaits(t *testing.T) {
 		})
 		require.NoError(t, err)
 
-		limits = oneMethod(t, Policy{Limiter: l, Streams: StreamReceived, Timeout: time.Second})
+		limits = oneMethod(t, Policy{Limit: Of(l), Streams: StreamReceived, Timeout: time.Second})
 		_, err = runStream(t.Context(), limits, 1, func(s grpc.ServerStream) error { return s.RecvMsg(nil) })
 		_, ok := err.(*TimeoutError) // it is the outer error that counts
 		assert.True(t, ok, "%T", err)
@@ -235,7 +235,7 @@ func TestLimits_StreamEndsWhileAMessageWaits(t *testing.T) {
 func TestLimits_StreamMessagesConcurrentSafe(t *testing.T) {
 	for range 20 {
 		b := tokens(t, 100)
-		limits := oneMethod(t, Policy{Limiter: b, Streams: StreamMessages, Metered: true, Headers: Draft11})
+		limits := oneMethod(t, Policy{Limit: Of(b), Streams: StreamMessages, Metered: true, Headers: Draft11})
 		s, err := runStream(t.Context(), limits, 1000, func(s grpc.ServerStream) error {
 			var sender sync.WaitGroup
 			sender.Go(func() {
@@ -259,10 +259,10 @@ func TestLimits_StreamMessagesConcurrentSafe(t *testing.T) {
 func TestLimits_StreamPanics(t *testing.T) {
 	l := slots(t, 5, 0)
 	limits := weir.Must(NewLimits(&LimitsOptions{
-		Global: Policy{Limiter: l},
+		Global: Policy{Limit: Of(l)},
 		Policies: map[string]Policy{
-			"first":  {Limiter: l, Streams: StreamReceived},
-			"second": {Limiter: l, Streams: StreamReceived, Cost: func(*Request) int { panic("cost") }},
+			"first":  {Limit: Of(l), Streams: StreamReceived},
+			"second": {Limit: Of(l), Streams: StreamReceived, Cost: func(*Request) int { panic("cost") }},
 		},
 		Methods: map[string][]string{"*": {"first", "second"}},
 	}))
@@ -276,7 +276,7 @@ func TestLimits_StreamPanics(t *testing.T) {
 func TestLimits_StreamsOverTheWire(t *testing.T) {
 	eachWire(t, func(t *testing.T, listener net.Listener, dial ...grpc.DialOption) {
 		b := tokens(t, 3)
-		client := startServer(t, listener, oneMethod(t, Policy{Limiter: b, Streams: StreamReceived}), new(testService), dial...)
+		client := startServer(t, listener, oneMethod(t, Policy{Limit: Of(b), Streams: StreamReceived}), new(testService), dial...)
 		stream, err := client.FullDuplexCall(t.Context())
 		require.NoError(t, err)
 		for range 3 {
@@ -311,7 +311,7 @@ func (l *rejectsOnce) Acquire(ctx context.Context, n int) (limiter.Lease, error)
 func TestLimits_RetryOfStreams(t *testing.T) {
 	for mode := StreamHold; mode <= StreamMessages; mode++ {
 		call := func(t *testing.T, listener net.Listener, dial ...grpc.DialOption) (testpb.TestService_FullDuplexCallClient, error) {
-			limits := oneMethod(t, Policy{Limiter: new(rejectsOnce), Streams: mode, Quota: 10, Headers: Draft11})
+			limits := oneMethod(t, Policy{Limit: Of(new(rejectsOnce)), Streams: mode, Quota: 10, Headers: Draft11})
 			stream, err := startServer(t, listener, limits, new(testService), dial...).FullDuplexCall(t.Context())
 			require.NoError(t, err)
 			_ = stream.Send(&testpb.StreamingOutputCallRequest{}) // io.EOF if the rejection is here already

@@ -15,7 +15,7 @@ import (
 	cause "github.com/weir-go/weir/transport/internal/status"
 )
 
-// A HandlerError tells strategies of a [PipelinePolicy] that a handler has failed. Clients get the error of the handler.
+// A HandlerError tells strategies of a [ByPipeline] that a handler has failed. Clients get the error of the handler.
 type HandlerError struct {
 	Code codes.Code // the code of the handler's error
 	Err  error      // the handler's error
@@ -64,7 +64,7 @@ func (c *call) serveThrough(ctx context.Context, i int) (response any, err error
 	x := &handlerRun{call: c, index: i, held: c.Held()}
 	x.attempts.Repeat, x.attempts.Wait = x.again, true
 	p := c.route.policies[i]
-	response, err = x.execute(ctx, p.options.Pipeline)
+	response, err = x.execute(ctx, p.Limit.Pipeline)
 	switch {
 	case err == nil && response != nil && c.stream == nil:
 		return response, nil

@@ -35,10 +35,10 @@ func ends(value any, err error) pipeline.Strategy {
 }
 
 func throughPipeline(t testing.TB, strategies ...pipeline.Strategy) *Limits {
-	return oneMethod(t, PipelinePolicy(weir.Must(pipeline.New("p", strategies...))))
+	return oneMethod(t, Policy{Limit: ByPipeline(weir.Must(pipeline.New("p", strategies...)))})
 }
 
-func TestPipelinePolicy_HandlerIsTheOutcome(t *testing.T) {
+func TestByPipeline_HandlerIsTheOutcome(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want error // what strategies see
@@ -71,7 +71,7 @@ func TestPipelinePolicy_HandlerIsTheOutcome(t *testing.T) {
 	}
 }
 
-func TestPipelinePolicy_Codes(t *testing.T) {
+func TestByPipeline_Codes(t *testing.T) {
 	own := status.Error(codes.FailedPrecondition, "not on Sundays")
 	for name, c := range map[string]struct {
 		s    pipeline.Strategy
@@ -89,7 +89,7 @@ func TestPipelinePolicy_Codes(t *testing.T) {
 		"strategy's last": {ends(nil, context.DeadlineExceeded), codes.DeadlineExceeded},
 	} {
 		before := yes()
-		l := oneMethod(t, PipelinePolicy(weir.Must(pipeline.New("p", c.s))), func(o *LimitsOptions) { o.Global = Policy{Limiter: before} })
+		l := oneMethod(t, Policy{Limit: ByPipeline(weir.Must(pipeline.New("p", c.s)))}, func(o *LimitsOptions) { o.Global = Policy{Limit: Of(before)} })
 		_, trailer, err := callUnary(t.Context(), l, unaryMethod, answer)
 		assert.Equal(t, c.code, status.Code(err), name)
 		assert.NotContains(t, status.Convert(err).Message(), "10.0.0.7", name)
@@ -108,7 +108,7 @@ type okError struct{}
 func (okError) Error() string              { return "ok?" }
 func (okError) GRPCStatus() *status.Status { return status.New(codes.OK, "") }
 
-func TestPipelinePolicy_AnswerOfAStrategy(t *testing.T) {
+func TestByPipeline_AnswerOfAStrategy(t *testing.T) {
 	response, _, err := callUnary(t.Context(), throughPipeline(t, ends("cached", nil)), unaryMethod, answer)
 	require.NoError(t, err)
 	assert.Equal(t, "cached", response)
@@ -122,13 +122,13 @@ func TestPipelinePolicy_AnswerOfAStrategy(t *testing.T) {
 }
 
 // A retry runs the handler of a unary call again, and that of a stream once.
-func TestPipelinePolicy_Retry(t *testing.T) {
+func TestByPipeline_Retry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		later := yes()
 		l := weir.Must(NewLimits(&LimitsOptions{
 			Policies: map[string]Policy{
-				"p":     PipelinePolicy(weir.Must(pipeline.New("p", retry.New(&retry.Options{MaxRetries: 2, Delay: time.Second})))),
-				"later": {Limiter: later},
+				"p":     Policy{Limit: ByPipeline(weir.Must(pipeline.New("p", retry.New(&retry.Options{MaxRetries: 2, Delay: time.Second}))))},
+				"later": {Limit: Of(later)},
 			},
 			Methods: map[string][]string{"*": {"p", "later"}},
 		}))
@@ -153,16 +153,16 @@ func TestPipelinePolicy_Retry(t *testing.T) {
 }
 
 // A rejection by a later policy is not a failure of the handler, and reaches the client as it is.
-func TestPipelinePolicy_RejectionInside(t *testing.T) {
+func TestByPipeline_RejectionInside(t *testing.T) {
 	var seen error
 	l := weir.Must(NewLimits(&LimitsOptions{
 		Policies: map[string]Policy{
-			"p": PipelinePolicy(weir.Must(pipeline.New("p", retry.New(nil), strategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+			"p": Policy{Limit: ByPipeline(weir.Must(pipeline.New("p", retry.New(nil), strategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
 				value, err := next.Run(ctx)
 				seen = err
 				return value, err
-			})))),
-			"no": {Limiter: no()},
+			}))))},
+			"no": {Limit: Of(no())},
 		},
 		Methods: map[string][]string{"*": {"p", "no"}},
 	}))
@@ -175,7 +175,7 @@ func TestPipelinePolicy_RejectionInside(t *testing.T) {
 	assert.Equal(t, []string{"2"}, trailer[pushbackTrailer])
 }
 
-func TestPipelinePolicy_Timeout(t *testing.T) {
+func TestByPipeline_Timeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := throughPipeline(t, timeout.New(time.Second, nil))
 		_, _, err := callUnary(t.Context(), l, unaryMethod, func(ctx context.Context, _ any) (any, error) {
@@ -192,7 +192,7 @@ func TestPipelinePolicy_Timeout(t *testing.T) {
 }
 
 // A handler of a stream that does nothing but receive and send ends when a strategy has ended its context.
-func TestPipelinePolicy_TimeoutOfStream(t *testing.T) {
+func TestByPipeline_TimeoutOfStream(t *testing.T) {
 	for name, op := range map[string]func(s grpc.ServerStream) error{
 		"receive": func(s grpc.ServerStream) error { return s.RecvMsg(nil) },
 		"send":    func(s grpc.ServerStream) error { return s.SendMsg(nil) },
@@ -219,7 +219,7 @@ func TestPipelinePolicy_TimeoutOfStream(t *testing.T) {
 }
 
 // A strategy that gives up a handler does not give up its permits: the call lasts until the handler has returned.
-func TestPipelinePolicy_AbandonedHandler(t *testing.T) {
+func TestByPipeline_AbandonedHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := throughPipeline(t, strategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
 			go func() { _, _ = next.Run(ctx) }()
@@ -238,7 +238,7 @@ func TestPipelinePolicy_AbandonedHandler(t *testing.T) {
 	})
 }
 
-func TestPipelinePolicy_Reload(t *testing.T) {
+func TestByPipeline_Reload(t *testing.T) {
 	limit := 1
 	r := registry.New(nil)
 	defer func() { require.NoError(t, r.Close(context.Background())) }()

@@ -6,7 +6,6 @@ import (
 
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/transport/internal/admission"
 )
 
 // TransportOptions are the options of [NewTransport]. The zero value has the defaults.
@@ -27,7 +26,7 @@ type TransportOptions struct {
 func (o *TransportOptions) Validate() error {
 	var problems validate.Problems
 	if o != nil {
-		admission.IsSet(&problems, "Base", o.Base)
+		problems.IsSet("Base", o.Base)
 	}
 	return problems.Err("weirhttp")
 }

@@ -5,16 +5,16 @@
 //		&limiter.PartitionedOptions{MaxPartitions: 100_000})
 //	…
 //	limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{
-//		Global: weirhttp.Policy{Limiter: slots}, // asked first, once for a request
+//		Global: weirhttp.Policy{Limit: weirhttp.Of(slots)}, // asked first, once for a request
 //		Policies: map[string]weirhttp.Policy{
-//			"per-user": {Partitioned: perUser, Key: weirhttp.Subject(userOf)},
-//			"reports":  {Limiter: reports, Timeout: time.Minute},
+//			"per-user": {Limit: weirhttp.ByKey(perUser, weirhttp.Subject(userOf))},
+//			"reports":  {Limit: weirhttp.Of(reports), Timeout: time.Minute},
 //		},
+//		Exempt: func(r *http.Request) bool { return r.URL.Path == "/healthz" },
 //	})
 //	…
 //	mux.Handle("/orders", limits.Handler(orders, "per-user"))
 //	mux.Handle("/reports", limits.Handler(reporting, "per-user", "reports"))
-//	mux.Handle("/healthz", limits.Exempt(health))
 //
 // The policies of a route are asked in order. A request that a later policy rejects costs nothing in the earlier ones.
 // This holds within one call of [Limits.Wrap] only: if middleware of two calls is nested, and the inner middleware
@@ -27,7 +27,7 @@
 // # Pipelines
 //
 // [Through] runs handlers in a whole pipeline: timeouts, concurrency limits, circuit breakers that see the status.
-// [PipelinePolicy] makes a policy of a pipeline, so that a pipeline that a registry reloads applies to the next
+// [ByPipeline] makes the limit of a policy of a pipeline, so that a pipeline that a registry reloads applies to the next
 // request.
 //
 // # Where the middleware goes

@@ -3,8 +3,6 @@ package weirhttp
 import (
 	"context"
 	"net/http"
-	"reflect"
-	"slices"
 
 	"github.com/weir-go/weir/transport/internal/admission"
 )
@@ -44,24 +42,14 @@ func Route() Key {
 }
 
 // Subject returns the Key that f finds in the request, such as the user that authentication has put into its context,
-// or the tenant of a verified token. If f is nil, [NewLimits], [Limits.WrapInline] and [NewTransport] return a
-// [weir.OptionsError] for the Key.
+// or the tenant of a verified token.
 func Subject(f func(r *http.Request) string) Key {
-	if f == nil {
-		return invalidKey
-	}
 	return func(r *http.Request) string { return admission.BoundedKey(f(r)) }
 }
 
 // Composite returns the Key of all keys together: requests share a limiter if they agree in every one. The key has the
-// length of each part before the part, so that different parts never make the same key. If one of keys is nil,
-// [NewLimits], [Limits.WrapInline] and [NewTransport] return a [weir.OptionsError] for the Key.
-func Composite(keys ...Key) Key {
-	if slices.ContainsFunc(keys, func(key Key) bool { return key == nil || key.isInvalid() }) {
-		return invalidKey
-	}
-	return admission.Composite(keys)
-}
+// length of each part before the part, so that different parts never make the same key.
+func Composite(keys ...Key) Key { return admission.Composite(keys) }
 
 // RequestFrom returns the request that a context belongs to, or nil if there is none. Limiters in a pipeline find their
 // key with it:
@@ -69,7 +57,7 @@ func Composite(keys ...Key) Key {
 //	perTenant := func(ctx context.Context) string { return weirhttp.RequestFrom(ctx).Header.Get("X-Tenant") }
 //	ratelimit.NewPartitioned(buckets, perTenant, nil)
 //
-// On a server, in the pipeline of a [PipelinePolicy] or of [Through], and in a handler inside of [Limits] or Through, it
+// On a server, in the pipeline of a [ByPipeline] or of [Through], and in a handler inside of [Limits] or Through, it
 // is the request as the innermost middleware of this package got it. Handlers share its header and its body, so a key
 // function must only read it, and not its body.
 //
@@ -84,14 +72,3 @@ func RequestFrom(ctx context.Context) *http.Request {
 
 // requestKey asks a context for the request of the nearest call, handlerRun or roundTrip.
 type requestKey struct{}
-
-// invalidKey is the Key that Subject and Composite return for nil. They have no error to return, so the constructor
-// that gets the Key returns the error.
-func invalidKey(*http.Request) string { panic("weirhttp: Subject or Composite was called with nil") }
-
-// isInvalid reports whether key is invalidKey. Go cannot compare functions, so it compares the addresses of their code.
-func (key Key) isInvalid() bool {
-	return reflect.ValueOf(key).Pointer() == reflect.ValueOf(invalidKey).Pointer()
-}
-
-const invalidKeyProblem = "must not be made by {Subject} or {Composite} from nil"

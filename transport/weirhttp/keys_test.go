@@ -8,8 +8,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
@@ -68,24 +66,6 @@ func TestComposite_IsNotAmbiguous(t *testing.T) {
 	assert.NotEqual(t, key(keyRequest("A", "x", "B", "yz")), key(keyRequest("A", "xy", "B", "z")))
 	assert.NotEqual(t, key(keyRequest("A", "1:x", "B", "")), key(keyRequest("A", "", "B", "1:x")))
 	assert.Empty(t, weirhttp.Composite()(keyRequest()))
-}
-
-// Subject and Composite return no error: that a function is nil is an error of what gets the Key.
-func TestKey_OfNil(t *testing.T) {
-	perKey := weir.Must(weirhttp.PerKey(func(string) (limiter.Limiter, error) { return limiter.NewUnlimited(), nil }, nil))
-	for name, key := range map[string]weirhttp.Key{
-		"Subject": weirhttp.Subject(nil), "Composite": weirhttp.Composite(weirhttp.Route(), nil),
-		"both": weirhttp.Composite(weirhttp.Subject(nil)),
-	} {
-		policy := weirhttp.Policy{Partitioned: perKey, Key: key}
-		limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{Policies: map[string]weirhttp.Policy{"a": policy}})
-		assert.Nil(t, limits)
-		assert.ErrorIs(t, err, weir.ErrInvalidOptions, name)
-		assert.EqualError(t, err, "weirhttp: Policies[a].Key must not be made by Subject or Composite from nil", name)
-		_, err = weir.Must(weirhttp.NewLimits(nil)).WrapInline(policy)
-		assert.EqualError(t, err, "weirhttp: policies[0].Key must not be made by Subject or Composite from nil", name)
-	}
-	assert.NotPanics(t, func() { weirhttp.Subject(func(*http.Request) string { return "" })(nil) })
 }
 
 func FuzzComposite(f *testing.F) {

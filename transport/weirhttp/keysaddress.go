@@ -1,13 +1,11 @@
 package weirhttp
 
 import (
-	"cmp"
 	"net"
 	"net/http"
 	"net/netip"
 	"strings"
 
-	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/transport/internal/forwarded"
 )
 
@@ -32,17 +30,8 @@ type AddressOptions struct {
 	TrustUnix bool `json:"trust_unix,omitempty" yaml:"trust_unix,omitempty"`
 }
 
-const defaultAddressHeader = "X-Forwarded-For"
-
 // Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. A nil o is valid.
-func (o *AddressOptions) Validate() error {
-	if o == nil {
-		return nil
-	}
-	var problems validate.Problems
-	forwarded.Validate(&problems, o.Trusted, o.IPv6Bits, o.Header)
-	return problems.Err("weirhttp")
-}
+func (o *AddressOptions) Validate() error { return (*forwarded.Options)(o).Validate("weirhttp") }
 
 // ParseTrusted returns the prefixes for [AddressOptions.Trusted] of networks such as "10.0.0.0/8" and of single
 // addresses. The error is a [weir.OptionsError] with every text that is neither.
@@ -63,40 +52,16 @@ func ClientAddress(o *AddressOptions) (Key, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	return newAddressFinder(o).key, nil
+	return clientAddress(o), nil
 }
 
-// An addressFinder finds the key of a request as AddressOptions say.
-type addressFinder struct {
-	*forwarded.Finder
-	header    string // canonical
-	trustUnix bool
-}
-
-func newAddressFinder(o *AddressOptions) *addressFinder {
-	if o == nil {
-		o = new(AddressOptions)
+// clientAddress is ClientAddress for options that are valid.
+func clientAddress(o *AddressOptions) Key {
+	f := forwarded.NewFinder((*forwarded.Options)(o), http.CanonicalHeaderKey)
+	return func(r *http.Request) string {
+		text, addr := forwarded.ParseAddress(r.RemoteAddr)
+		return f.Find(text, addr, !addr.IsValid() && overUnix(r), func(header string) []string { return r.Header[header] })
 	}
-	return &addressFinder{
-		Finder:    forwarded.NewFinder(o.Trusted, o.IPv6Bits),
-		header:    http.CanonicalHeaderKey(cmp.Or(o.Header, defaultAddressHeader)),
-		trustUnix: o.TrustUnix,
-	}
-}
-
-// key returns the key of a request.
-func (f *addressFinder) key(r *http.Request) string {
-	text, addr := forwarded.ParseAddress(r.RemoteAddr)
-	trusted := f.Trusts(addr)
-	if !addr.IsValid() {
-		trusted = f.trustUnix && overUnix(r)
-	}
-	if trusted {
-		// Without the text of the address: it is part of a header that can be long, and the
-		// key would keep the header in memory.
-		return f.Key("", f.Client(addr, r.Header[f.header], f.header == forwarded.Header))
-	}
-	return f.Key(text, addr)
 }
 
 // overUnix reports whether the server has accepted the connection on a Unix socket.

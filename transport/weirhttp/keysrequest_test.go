@@ -133,7 +133,7 @@ func TestRequestFrom_TransportInAHandler(t *testing.T) {
 	var sent, received *http.Request
 	transport := roundTripper(t, &fakeBase{answer: inTurn(200)}, nil, looking(func(r *http.Request) { sent = r }))
 	slots := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
-	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{Global: weirhttp.Policy{Limiter: slots}}))
+	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{Global: weirhttp.Policy{Limit: weirhttp.Of(slots)}}))
 	h := limits.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		received = weirhttp.RequestFrom(r.Context())
 		out, err := http.NewRequestWithContext(r.Context(), http.MethodGet, url, nil)
@@ -189,7 +189,7 @@ func TestRequestFrom_LimitsInThrough(t *testing.T) {
 	look := looking(func(r *http.Request) { paths = append(paths, r.URL.Path) })
 	p := weir.Must(pipeline.New("orders", look))
 	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
-		Policies: map[string]weirhttp.Policy{"orders": weirhttp.PipelinePolicy(p)},
+		Policies: map[string]weirhttp.Policy{"orders": weirhttp.Policy{Limit: weirhttp.ByPipeline(p)}},
 	}))
 	h := weirhttp.Through(p, nil)(http.StripPrefix("/api", limits.Handler(served, "orders")))
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/api/orders", nil))

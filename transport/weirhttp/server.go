@@ -2,14 +2,10 @@ package weirhttp
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
-	"maps"
 	"net/http"
-	"reflect"
-	"slices"
-	"sync/atomic"
 
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
@@ -17,10 +13,7 @@ import (
 )
 
 // GlobalPolicy is the name of [LimitsOptions.Global] in events and rejections.
-const GlobalPolicy = "global"
-
-// ErrUnknownPolicy is returned by [Limits.Wrap] for a name that no policy has.
-var ErrUnknownPolicy = errors.New("weirhttp: unknown policy")
+const GlobalPolicy = admission.GlobalPolicy
 
 // LimitsOptions are the options of [NewLimits]. The zero value limits nothing.
 type LimitsOptions struct {
@@ -34,12 +27,12 @@ type LimitsOptions struct {
 	// Policies are the policies that routes name. The name [GlobalPolicy] is
 	// reserved.
 	Policies map[string]Policy `json:"-" yaml:"-"`
-	// Registry has pipelines that routes can name, too; see [PipelinePolicy]. If nil,
+	// Registry has pipelines that routes can name, too; see [ByPipeline]. If nil,
 	// routes can name Policies only.
 	Registry *registry.Registry `json:"-" yaml:"-"`
 	// Exempt reports whether a request passes without any limiter, the global one
-	// included. If nil, no request does. [Preflight] is such a function. See also
-	// [Limits.Exempt].
+	// included: health checks and CORS preflights, for example. It is called by each
+	// handler with these Limits that the request passes. If nil, no request is exempt.
 	Exempt func(r *http.Request) bool `json:"-" yaml:"-"`
 
 	// OnRejected is called for each rejected request, after Retry-After and the quota
@@ -54,8 +47,9 @@ type LimitsOptions struct {
 	// Shadow sets [Policy.Shadow] of every policy that is not a pipeline.
 	Shadow bool `json:"shadow,omitempty" yaml:"shadow,omitempty"`
 	// Listener receives the decisions of the policies, as the events and
-	// measurements of strategies/ratelimit and as [EventFailed], [EventFailedOpen]
-	// and [EventTimeout]. If nil, nothing is reported.
+	// measurements of strategies/ratelimit, as [EventFailed] and [EventFailedOpen],
+	// and as the event of strategies/timeout for a [Policy.Timeout], whose Err is the
+	// [*TimeoutError]. If nil, nothing is reported.
 	Listener pipeline.Listener `json:"-" yaml:"-"`
 }
 
@@ -63,18 +57,14 @@ type LimitsOptions struct {
 // close the limiters after the server is shut down. Limits are safe for concurrent use.
 type Limits struct {
 	options   LimitsOptions
-	global    *preparedPolicy // nil: none
-	policies  map[string]*preparedPolicy
+	policies  admission.Set[Policy, preparedPolicy]
 	admission *admission.Limits[*http.Request]
-	hasExempt atomic.Bool // a handler is exempt
-	muxes     atomic.Pointer[[]*http.ServeMux]
 }
 
 // NewLimits returns Limits with the policies of o. If o is nil, the defaults apply. The error is a [weir.OptionsError]
 // with everything that is wrong in all policies.
 func NewLimits(o *LimitsOptions) (*Limits, error) {
 	l := new(Limits)
-	l.muxes.Store(new([]*http.ServeMux))
 	if o != nil {
 		l.options = *o
 	}
@@ -83,68 +73,75 @@ func NewLimits(o *LimitsOptions) (*Limits, error) {
 		l.options.Body = PlainText
 	}
 	l.admission = transport.NewLimits(l.options.Listener)
+	l.policies = admission.Set[Policy, preparedPolicy]{
+		Prepare:  l.prepare,
+		Pipeline: func(p *pipeline.Pipeline) Policy { return Policy{Limit: ByPipeline(p)} },
+		Registry: l.options.Registry,
+	}
 	var problems validate.Problems
 	l.options.Headers.validate(&problems)
-	if !reflect.ValueOf(l.options.Global).IsZero() {
-		l.global = l.prepare(&problems, "Global", GlobalPolicy, l.options.Global)
-	}
-	l.policies = make(map[string]*preparedPolicy, len(l.options.Policies))
-	for _, name := range slices.Sorted(maps.Keys(l.options.Policies)) {
-		path := fmt.Sprintf("Policies[%s]", name)
-		switch name {
-		case "":
-			problems.Add(path, nil, "must have a name")
-		case GlobalPolicy:
-			problems.Add(path, nil, "must have another name, which is reserved for {Global}")
-		}
-		l.policies[name] = l.prepare(&problems, path, name, l.options.Policies[name])
-	}
+	l.policies.Add(&problems, l.options.Global, l.options.Policies)
 	if err := problems.Err("weirhttp"); err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
-// prepare returns p ready for requests, with the defaults of the Limits. It adds everything that is wrong with p to
-// problems; path is the path of p in the options.
-func (l *Limits) prepare(problems *validate.Problems, path, name string, p Policy) *preparedPolicy {
-	problems.Include(path, p.validate())
-	if p.Partitioned != nil && p.Key == nil {
-		p.Key = newAddressFinder(nil).key
+// Wrap returns middleware that asks the global limiter, and then the policies called names, in that order. Without
+// names it asks the global limiter only, which is what a whole [http.ServeMux] needs.
+//
+// The global limiter is asked once for a request. A policy that two nested handlers name is asked by both.
+//
+// The error is a [weir.OptionsError] with every name that no policy has or that is given twice. Most callers want
+// [Limits.Handler], or weir.Must(limits.Wrap(…)) where a router takes middleware.
+func (l *Limits) Wrap(names ...string) (func(http.Handler) http.Handler, error) {
+	var problems validate.Problems
+	template := route{limits: l}
+	template.policies, template.global = l.policies.Route(&problems, "names", names)
+	if err := problems.Err("weirhttp"); err != nil {
+		return nil, err
 	}
-	if p.Headers == NoHeaders {
-		p.Headers = l.options.Headers
+	for _, p := range template.policies {
+		template.sendsQuotas = template.sendsQuotas || p.sendsQuota
+		if p.Timeout > 0 && (template.timed == nil || p.Timeout < template.timed.Timeout) {
+			template.timed = p
+		}
 	}
-	if p.OnRejected == nil {
-		p.OnRejected = l.options.OnRejected
-	}
-	p.Shadow = p.Shadow || l.options.Shadow && p.Pipeline == nil
-	prepared := &preparedPolicy{
-		Policy:  p.core(l.options.Name, name),
-		options: p,
-	}
-	if p.Headers != NoHeaders {
-		prepared.quota = admission.NewQuotaSource(&prepared.Policy, p.Quota, p.Window)
-	}
-	if p.Pipeline != nil {
-		prepared.handlers = newHandlerPipeline(p.Pipeline, nil)
-	}
-	return prepared
+	return func(next http.Handler) http.Handler {
+		mustNotBeNil("next", next)
+		r := template
+		r.next = next
+		return &r
+	}, nil
 }
 
-// find returns the policy called name. If there is none, it makes a policy of the registry's pipeline called name.
-func (l *Limits) find(name string) (*preparedPolicy, error) {
-	if p := l.policies[name]; p != nil {
-		return p, nil
+// Handler returns h behind the global limiter and the policies called names; see [Limits.Wrap]. It is for route
+// registration, and panics if Wrap returns an error.
+func (l *Limits) Handler(h http.Handler, names ...string) http.Handler {
+	return weir.Must(l.Wrap(names...))(h)
+}
+
+// A route is a handler with the policies in front of it.
+type route struct {
+	limits      *Limits
+	next        http.Handler
+	policies    []*preparedPolicy // the global one first
+	global      bool              // the first policy is the global one
+	timed       *preparedPolicy   // the policy with the shortest Timeout; nil: none
+	sendsQuotas bool              // a policy sends quota headers
+}
+
+// isExempt reports whether the request is served without limits.
+func (h *route) isExempt(r *http.Request) bool {
+	exempt := h.limits.options.Exempt
+	return exempt != nil && exempt(r)
+}
+
+// mustNotBeNil panics with a [weir.OptionsError] if an argument of a function for route registration is nil.
+func mustNotBeNil(name string, argument any) {
+	if isnil.Value(argument) {
+		var problems validate.Problems
+		problems.Add(name, nil, "must not be nil")
+		panic(problems.Err("weirhttp"))
 	}
-	r := l.options.Registry
-	if r == nil || !r.Defined(name) {
-		return nil, admission.UnknownPolicyError(ErrUnknownPolicy, name, l.policies)
-	}
-	p, err := r.Get(name)
-	if err != nil {
-		return nil, fmt.Errorf("weirhttp: policy %q: %w", name, err)
-	}
-	var none validate.Problems // a pipeline alone is a valid policy
-	return l.prepare(&none, "", name, PipelinePolicy(p)), nil
 }

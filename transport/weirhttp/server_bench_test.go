@@ -42,7 +42,7 @@ func keyedRequest() *http.Request {
 
 func keyedHandler(t testing.TB) http.Handler {
 	return weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
-		"per-user": {Partitioned: keyedBuckets(t, math.MaxInt32), Key: Header("X-Api-Key")},
+		"per-user": {Limit: ByKey(keyedBuckets(t, math.MaxInt32), Header("X-Api-Key"))},
 	}})).Handler(served, "per-user")
 }
 
@@ -60,20 +60,20 @@ func BenchmarkServer(b *testing.B) {
 	b.Run("global and keyed", func(b *testing.B) {
 		slots := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 10}))
 		l := weir.Must(NewLimits(&LimitsOptions{
-			Global:   Policy{Limiter: slots},
-			Policies: map[string]Policy{"per-user": {Partitioned: keyedBuckets(b, math.MaxInt32), Key: Header("X-Api-Key")}},
+			Global:   Policy{Limit: Of(slots)},
+			Policies: map[string]Policy{"per-user": {Limit: ByKey(keyedBuckets(b, math.MaxInt32), Header("X-Api-Key"))}},
 		}))
 		benchmarkHandler(b, l.Handler(served, "per-user"), keyedRequest())
 	})
 	b.Run("keyed, rejected", func(b *testing.B) {
 		l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
-			"per-user": {Partitioned: keyedBuckets(b, 1), Key: Header("X-Api-Key")},
+			"per-user": {Limit: ByKey(keyedBuckets(b, 1), Header("X-Api-Key"))},
 		}}))
 		benchmarkHandler(b, l.Handler(served, "per-user"), keyedRequest())
 	})
 	b.Run("keyed, draft 11 headers", func(b *testing.B) {
 		l := weir.Must(NewLimits(&LimitsOptions{Headers: Draft11, Policies: map[string]Policy{
-			"per-user": {Partitioned: keyedBuckets(b, math.MaxInt32), Key: Header("X-Api-Key"), Quota: 100, Window: time.Hour},
+			"per-user": {Limit: ByKey(keyedBuckets(b, math.MaxInt32), Header("X-Api-Key")), Quota: 100, Window: time.Hour},
 		}}))
 		h := l.Handler(served, "per-user")
 		w, r := discardWriter{make(http.Header)}, keyedRequest()

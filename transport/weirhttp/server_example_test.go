@@ -43,9 +43,9 @@ func Example_server() {
 	defer perUser.Close()
 
 	limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{
-		Global: weirhttp.Policy{Limiter: slots},
+		Global: weirhttp.Policy{Limit: weirhttp.Of(slots)},
 		Policies: map[string]weirhttp.Policy{
-			"per-user": {Partitioned: perUser, Key: weirhttp.Header("X-Api-Key")},
+			"per-user": {Limit: weirhttp.ByKey(perUser, weirhttp.Header("X-Api-Key"))},
 		},
 	})
 	if err != nil {
@@ -54,7 +54,7 @@ func Example_server() {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/orders", limits.Handler(orders, "per-user"))
-	mux.Handle("/healthz", limits.Exempt(orders))
+	mux.Handle("/healthz", orders)
 
 	for range 3 {
 		ask(mux, "/orders", "alice")
@@ -74,7 +74,7 @@ func ExampleLimits_Wrap() {
 	limits := weir.Must(weirhttp.NewLimits(nil))
 	_, err := limits.Wrap("per-usr")
 	fmt.Println(err)
-	// Output: weirhttp: unknown policy: "per-usr"; there are no policies
+	// Output: weirhttp: names[0] must be the name of a policy (there are none), got "per-usr"
 }
 
 // A rejection can be answered, logged, or both.
@@ -82,7 +82,7 @@ func ExampleLimitsOptions_onRejected() {
 	spent := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}))
 	defer spent.Close()
 	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
-		Policies: map[string]weirhttp.Policy{"reports": {Limiter: spent}},
+		Policies: map[string]weirhttp.Policy{"reports": {Limit: weirhttp.Of(spent)}},
 		OnRejected: func(_ http.ResponseWriter, r *http.Request, rejection weirhttp.Rejection) {
 			fmt.Println("rejected", r.URL.Path, "by", rejection.Policy)
 		},
@@ -105,7 +105,7 @@ func ExampleCharge() {
 	defer tokens.Close()
 	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
 		Policies: map[string]weirhttp.Policy{
-			"tokens": {Limiter: tokens, Metered: true, Cost: func(*http.Request) int { return 100 }},
+			"tokens": {Limit: weirhttp.Of(tokens), Metered: true, Cost: func(*http.Request) int { return 100 }},
 		},
 	}))
 	completion := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -140,7 +140,7 @@ func ExampleMeasure() {
 	once := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}))
 	defer once.Close()
 	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
-		Policies: map[string]weirhttp.Policy{"once": {Limiter: once}},
+		Policies: map[string]weirhttp.Policy{"once": {Limit: weirhttp.Of(once)}},
 	}))
 	mux := http.NewServeMux()
 	mux.Handle("GET /orders/{id}", limits.Handler(orders, "once"))
@@ -158,7 +158,7 @@ func ExampleMeasure() {
 }
 
 // A policy that is a pipeline of a registry; a reload changes it.
-func ExamplePipelinePolicy() {
+func ExampleByPipeline() {
 	limit := 1
 	r := registry.New(nil)
 	perUser, err := r.GetOrDefine("per-user", func(b *registry.Builder) error {
@@ -173,7 +173,7 @@ func ExamplePipelinePolicy() {
 		return
 	}
 	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
-		Policies: map[string]weirhttp.Policy{"per-user": weirhttp.PipelinePolicy(perUser)},
+		Policies: map[string]weirhttp.Policy{"per-user": weirhttp.Policy{Limit: weirhttp.ByPipeline(perUser)}},
 	}))
 	h := limits.Handler(orders, "per-user")
 	ask(h, "/orders", "alice")

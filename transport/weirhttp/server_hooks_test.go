@@ -5,16 +5,14 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"reflect"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
@@ -30,7 +28,6 @@ type trap struct {
 
 	mu  sync.Mutex
 	ctx context.Context // of the request, for hooks that get none
-	hit chan struct{}
 }
 
 func (t *trap) reach(hook string, ctx context.Context) {
@@ -44,12 +41,11 @@ func (t *trap) reach(hook string, ctx context.Context) {
 	}
 	t.mu.Unlock()
 	if mine {
-		close(t.hit)
 		t.do(ctx)
 	}
 }
 
-// trapped is a limiter, its leases and a listener, which all reach the trap.
+// trapped is a limiter and its leases, which reach the trap.
 type trapped struct {
 	*trap
 	slots *limiter.Concurrency
@@ -86,30 +82,6 @@ func (l *trapped) Statistics(string) (limiter.Statistics, error) {
 	return limiter.Statistics{}, nil
 }
 
-func (l *trapped) Hooks() pipeline.Hooks {
-	return pipeline.Hooks{
-		OnEvent: l.OnEvent,
-		Enabled: l.Enabled,
-		OnMeasurement: func(ctx context.Context, e pipeline.Event) func(context.Context, pipeline.Event) {
-			l.OnMeasurement(ctx, e)
-			return l.OnMeasurement
-		},
-	}
-}
-
-func (l *trapped) Enabled(ctx context.Context) bool {
-	l.reach("Listener.Enabled", ctx)
-	return true
-}
-
-func (l *trapped) OnEvent(ctx context.Context, _ pipeline.Event) {
-	l.reach("LimitsOptions.Listener", ctx)
-}
-
-func (l *trapped) OnMeasurement(ctx context.Context, e pipeline.Event) {
-	l.reach("Listener.OnMeasurement "+e.Name, ctx)
-}
-
 // trappedBody and trappedWriter are what middleware of the program can use.
 type trappedBody struct {
 	io.Reader
@@ -143,166 +115,71 @@ func (w trappedWriter) Write(p []byte) (int, error) {
 
 func (w trappedWriter) Flush() { w.reach("ResponseWriter.Flush", nil) }
 
-// trappedHandler returns a route with every option that is a function.
-func trappedHandler(t *testing.T, x *trapped) http.Handler {
-	var keyed limiter.Partitioned[string] = x
-	body := func(hook string) Body {
-		return func(w http.ResponseWriter, r *http.Request, rejection Rejection) {
-			x.reach(hook, r.Context())
-			if strings.Contains(hook, "Body") {
-				w.WriteHeader(rejection.Status)
-			}
+// Leases, bodies and writers of the program can panic, end the goroutine or wait for the client: no permit is lost, and the next
+// request is served. The functions in options are tested in tools/hooktest.
+func TestServer_LeasesBodiesAndWritersOfTheProgram(t *testing.T) {
+	acts := map[string]func(ctx context.Context){
+		"panics": func(context.Context) { panic("a mistake of the program") },
+		"exits":  func(context.Context) { runtime.Goexit() },
+		"blocks": func(ctx context.Context) { <-ctx.Done() },
+	}
+	hooks := map[string]bool{ // and whether the limiter must reject for that
+		"Limiter.Acquire": false, "Limiter.Statistics": false, "Lease.Release": false, "Lease.Refund": true, "Lease.Adjust": false,
+		"Request.Body.Read": false, "Request.Body.Close": false,
+		"ResponseWriter.WriteHeader": false, "ResponseWriter.Write": false, "ResponseWriter.Flush": false,
+	}
+	for hook, rejects := range hooks {
+		for act, do := range acts {
+			t.Run(hook+" "+act, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					x := &trapped{trap: &trap{hook: hook, do: do}, slots: concurrency(t, 1, 0), asks: rejects}
+					h := trappedHandler(x)
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					x.ctx = ctx
+					var ended sync.WaitGroup
+					ended.Go(func() {
+						defer func() { _ = recover() }()
+						r := httptest.NewRequest(http.MethodPost, "/", nil).WithContext(ctx)
+						r.Body = trappedBody{strings.NewReader("x"), x.trap}
+						h.ServeHTTP(trappedWriter{httptest.NewRecorder(), x.trap}, r)
+					})
+					ended.Wait()
+					assert.Empty(t, x.hook, "the hook was called")
+					assert.EqualValues(t, 1, x.slots.Statistics().AvailablePermits, "the permit is back")
+					x.asks = false
+					assert.Equal(t, http.StatusOK, get(h).Code, "the next one is served")
+				})
+			})
 		}
 	}
+}
+
+// trappedHandler returns a route with a limiter that is x.
+func trappedHandler(x *trapped) http.Handler {
+	key := func(*http.Request) string { return "k" }
 	l := weir.Must(NewLimits(&LimitsOptions{
-		Listener: x, Headers: Draft11,
-		Exempt:     func(r *http.Request) bool { x.reach("LimitsOptions.Exempt", r.Context()); return false },
-		OnRejected: body("LimitsOptions.OnRejected"),
-		Body:       body("LimitsOptions.Body"),
-		Global:     Policy{Limiter: x.slots, Timeout: time.Hour},
+		Headers: Draft11, Global: Policy{Limit: Of(x.slots), Timeout: time.Hour},
 		Policies: map[string]Policy{
-			"first": {Partitioned: &trapped{trap: x.trap}, Quota: 10, Key: func(*http.Request) string { return "" }},
-			"p": {
-				Partitioned: keyed, Quota: 10, Metered: true,
-				Key:  func(r *http.Request) string { x.reach("Policy.Key", r.Context()); return "k" },
-				Cost: func(r *http.Request) int { x.reach("Policy.Cost", r.Context()); return 1 },
-			},
-			"own": {
-				Partitioned: keyed, Key: func(*http.Request) string { return "" }, Quota: 1,
-				OnRejected: body("Policy.OnRejected"),
-			},
+			"first": {Limit: ByKey(&trapped{trap: x.trap}, key), Quota: 10},
+			"p":     {Limit: ByKey(x, key), Quota: 10, Metered: true},
 		},
 	}))
 	p := weir.Must(pipeline.New("p", timeout.New(time.Hour, nil)))
-	closed := weir.Must(pipeline.New("closed", timeout.New(time.Hour, nil)))
-	require.NoError(t, closed.Close())
-	o := &ThroughOptions{
-		Failed:     func(int) bool { x.reach("ThroughOptions.Failed", nil); return false },
-		Status:     func(error) int { x.reach("ThroughOptions.Status", nil); return 0 },
-		OnRejected: body("ThroughOptions.OnRejected"),
-		Body:       body("ThroughOptions.Body"),
-	}
-	h := handler(func(w http.ResponseWriter, r *http.Request) {
-		x.reach("Handler", r.Context())
+	return l.Handler(Through(p, nil)(handler(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.ReadAll(r.Body)
 		_ = r.Body.Close()
 		_, _ = Charge(r.Context(), 1)
 		w.WriteHeader(http.StatusOK)
 		_, _ = io.WriteString(w, "all of it")
 		_ = http.NewResponseController(w).Flush()
-	})
-	mux := http.NewServeMux()
-	mux.Handle("/", l.Handler(Through(p, o)(h), "first", "p"))
-	mux.Handle("/own", l.Handler(h, "first", "own"))
-	mux.Handle("/closed", l.Handler(Through(closed, o)(h)))
-	return mux
-}
-
-// hooks are all functions of the program that the middleware calls, with the path of the request that reaches them, and
-// whether the limiter must reject for that.
-var hooks = map[string]struct {
-	path    string
-	rejects bool
-}{
-	"LimitsOptions.Exempt": {}, "LimitsOptions.Listener": {rejects: true},
-	"LimitsOptions.OnRejected": {rejects: true}, "LimitsOptions.Body": {rejects: true},
-	"Policy.Key": {}, "Policy.Cost": {}, "Policy.OnRejected": {path: "own", rejects: true},
-	"ThroughOptions.Failed": {}, "ThroughOptions.Status": {path: "closed"},
-	"ThroughOptions.OnRejected": {path: "closed"}, "ThroughOptions.Body": {path: "closed"},
-	"Listener.Enabled":                          {},
-	"Listener.OnMeasurement RateLimiterRequest": {},
-	"Listener.OnMeasurement RateLimiterLease":   {},
-	"Limiter.Acquire":                           {},
-	"Limiter.Statistics":                        {},
-	"Lease.Release":                             {},
-	"Lease.Refund":                              {rejects: true},
-	"Lease.Adjust":                              {},
-	"Handler":                                   {},
-	"Request.Body.Read":                         {},
-	"Request.Body.Close":                        {},
-	"ResponseWriter.WriteHeader":                {},
-	"ResponseWriter.Write":                      {},
-	"ResponseWriter.Flush":                      {},
-}
-
-func TestServer_HooksMayDoAnything(t *testing.T) {
-	acts := map[string]func(ctx context.Context){
-		"panics":  func(context.Context) { panic("a mistake of the program") },
-		"aborts":  func(context.Context) { panic(http.ErrAbortHandler) },
-		"exits":   func(context.Context) { runtime.Goexit() },
-		"blocks":  func(ctx context.Context) { <-ctx.Done() },
-		"returns": func(context.Context) {},
-		"calls back": func(ctx context.Context) {
-			LeaseFrom(ctx)
-			for range Leases(ctx) {
-				RequestFrom(ctx)
-			}
-			_, _ = Charge(ctx, 1, "p")
-			_, _ = Charge(ctx, -1, "p", "first")
-		},
-	}
-	for hook, where := range hooks {
-		for act, do := range acts {
-			t.Run(hook+" "+act, func(t *testing.T) {
-				x := &trapped{trap: &trap{hook: hook, do: do, hit: make(chan struct{})}, slots: concurrency(t, 1, 0), asks: where.rejects}
-				h := trappedHandler(t, x)
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				x.ctx = ctx
-				ended := make(chan struct{})
-				w := httptest.NewRecorder()
-				go func() {
-					defer close(ended)
-					defer func() { _ = recover() }()
-					r := httptest.NewRequest(http.MethodPost, "/"+where.path, nil).WithContext(ctx)
-					r.Body = trappedBody{strings.NewReader("x"), x.trap}
-					h.ServeHTTP(trappedWriter{w, x.trap}, r)
-				}()
-				select {
-				case <-x.hit:
-				case <-ended:
-				}
-				select {
-				case <-x.hit:
-				default:
-					t.Error("the hook is not called")
-				}
-				if act == "blocks" {
-					cancel()
-				}
-				<-ended
-				assert.EqualValues(t, 1, x.slots.Statistics().AvailablePermits, "the permit is back")
-				if act == "calls back" && !where.rejects && where.path == "" {
-					assert.Equal(t, "all of it", w.Body.String())
-				}
-				x.asks = false
-				assert.Equal(t, http.StatusOK, get(h).Code, "the next one is served")
-			})
-		}
-	}
-}
-
-// A new field with a function of the program needs a row above.
-func TestServer_HooksAreAllTested(t *testing.T) {
-	// Limiters are tested by their methods.
-	known := []string{"Policy.Limiter", "Policy.Partitioned", "Policy.Requests"}
-	for _, o := range []any{LimitsOptions{}, Policy{}, ThroughOptions{}} {
-		of := reflect.TypeOf(o)
-		for _, f := range reflect.VisibleFields(of) {
-			if f.Type.Kind() != reflect.Func && f.Type.Kind() != reflect.Interface {
-				continue
-			}
-			name := of.Name() + "." + f.Name
-			_, ok := hooks[name]
-			assert.True(t, ok || slices.Contains(known, name), name)
-		}
-	}
+	})), "first", "p")
 }
 
 func TestPolicy_KeyRunsOnce(t *testing.T) {
 	ran := 0
 	l := weir.Must(NewLimits(&LimitsOptions{Headers: Draft11, Policies: map[string]Policy{
-		"p": {Partitioned: keyedBuckets(t, 2), Quota: 2, Key: func(*http.Request) string { ran++; return "k" }},
+		"p": {Limit: ByKey(keyedBuckets(t, 2), func(*http.Request) string { ran++; return "k" }), Quota: 2},
 	}}))
 	h := l.Handler(served, "p")
 	for i := range 3 {

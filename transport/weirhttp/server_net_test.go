@@ -1,14 +1,17 @@
 package weirhttp
 
 import (
+	"bufio"
 	"context"
-	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -21,37 +24,120 @@ import (
 	"github.com/weir-go/weir/transport/internal/admission"
 )
 
-// serve starts a local server, with HTTP/2 if http2 is true.
-func serve(t testing.TB, h http.Handler, http2 bool) *httptest.Server {
-	s := httptest.NewUnstartedServer(h)
-	s.EnableHTTP2 = http2
-	if http2 {
-		s.StartTLS()
-	} else {
-		s.Start()
+// A pipeServer is a server whose connections are pipes, so that it can run in a bubble of synctest.
+type pipeServer struct {
+	URL    string
+	client http.Client
+	accept chan net.Conn
+	closed chan struct{}
+	dialed atomic.Int64
+}
+
+// A pipeConn is a connection with the address of its own client.
+type pipeConn struct {
+	net.Conn
+	remote net.Addr
+}
+
+func (c pipeConn) RemoteAddr() net.Addr { return c.remote }
+
+// serve starts a server, with HTTP/2 if http2 is true. set changes its options.
+func serve(t testing.TB, h http.Handler, http2 bool, set ...func(*http.Server)) *pipeServer {
+	s := &pipeServer{URL: "http://server/", accept: make(chan net.Conn), closed: make(chan struct{})}
+	server := &http.Server{Handler: h, Protocols: new(http.Protocols), ErrorLog: log.New(io.Discard, "", 0)} //nolint:gosec // in a test
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
+	for _, f := range set {
+		f(server)
 	}
-	t.Cleanup(s.Close)
-	t.Cleanup(s.Client().CloseIdleConnections)
+	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return s.dial(), nil }}
+	if http2 {
+		transport.Protocols = new(http.Protocols)
+		transport.Protocols.SetUnencryptedHTTP2(true)
+	}
+	s.client.Transport = transport
+	go func() { _ = server.Serve(s) }()
+	t.Cleanup(func() { _ = server.Close() })
+	t.Cleanup(transport.CloseIdleConnections)
 	return s
 }
 
-// versions runs a test over both versions of HTTP.
-func versions(t *testing.T, test func(t *testing.T, http2 bool)) {
-	t.Run("HTTP/1.1", func(t *testing.T) { test(t, false) })
-	t.Run("HTTP/2", func(t *testing.T) { test(t, true) })
+func (s *pipeServer) Client() *http.Client { return &s.client }
+
+// dial returns a connection to the server.
+func (s *pipeServer) dial() net.Conn {
+	client, server := net.Pipe()
+	s.accept <- pipeConn{server, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: int(s.dialed.Add(1))}}
+	return client
 }
 
-func do(t testing.TB, s *httptest.Server, r *http.Request) (status int, body string) {
+func (s *pipeServer) Accept() (net.Conn, error) {
+	select {
+	case c := <-s.accept:
+		return c, nil
+	case <-s.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (s *pipeServer) Close() error   { close(s.closed); return nil }
+func (s *pipeServer) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 2), Port: 80} }
+
+// raw sends the text of requests on a connection of its own, and returns what comes back.
+func (s *pipeServer) raw(t testing.TB, text string) *bufio.Reader {
+	conn := s.dial()
+	t.Cleanup(func() { _ = conn.Close() })
+	go func() { _, _ = io.WriteString(conn, text) }()
+	return bufio.NewReader(conn)
+}
+
+// versions runs a test in bubbles, over both versions of HTTP.
+func versions(t *testing.T, test func(t *testing.T, http2 bool)) {
+	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { test(t, http2) }) })
+	}
+}
+
+// wrappings returns the middleware that the package can put around a handler. "nothing" is the reference: net/http
+// alone.
+func wrappings(t time.Duration) map[string]func(http.Handler) http.Handler {
+	return map[string]func(http.Handler) http.Handler{
+		"nothing":                 func(h http.Handler) http.Handler { return h },
+		"a policy":                weir.Must(weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: Of(yes())}})).Wrap()),
+		"a policy's Timeout":      weir.Must(weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: Of(yes()), Timeout: t}})).Wrap()),
+		"a timeout in a pipeline": Through(weir.Must(pipeline.New("t", timeout.New(t, nil))), nil),
+		"Measure":                 Measure(discardRecorder{}, nil),
+		"both": func(h http.Handler) http.Handler {
+			return weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: Of(yes()), Timeout: t}})).Handler(
+				Through(weir.Must(pipeline.New("t", timeout.New(2*t, nil))), nil)(h))
+		},
+	}
+}
+
+func everyWrapping(t *testing.T, limit time.Duration, test func(t *testing.T, wrap func(http.Handler) http.Handler, http2 bool)) {
+	for name := range wrappings(limit) {
+		t.Run(name, func(t *testing.T) {
+			versions(t, func(t *testing.T, http2 bool) { test(t, wrappings(limit)[name], http2) })
+		})
+	}
+}
+
+func do(t testing.TB, s *pipeServer, r *http.Request) (status int, body string) {
 	t.Helper()
 	response, err := s.Client().Do(r)
 	require.NoError(t, err)
+	return read(t, response)
+}
+
+func read(t testing.TB, response *http.Response) (status int, body string) {
+	t.Helper()
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
 	return response.StatusCode, string(text)
 }
 
-func request(t testing.TB, s *httptest.Server, body io.Reader) *http.Request {
+func request(t testing.TB, s *pipeServer, body io.Reader) *http.Request {
 	method := http.MethodGet
 	if body != nil {
 		method = http.MethodPost
@@ -61,54 +147,43 @@ func request(t testing.TB, s *httptest.Server, body io.Reader) *http.Request {
 	return r
 }
 
-func eventually(t testing.TB, what func() bool, text string) {
-	t.Helper()
-	require.Eventually(t, what, 10*time.Second, time.Millisecond, text)
+// slowLoris returns a body of which only the first byte ever comes.
+func slowLoris(t testing.TB) io.Reader {
+	r, w := io.Pipe()
+	go func() { _, _ = w.Write([]byte("x")) }()
+	t.Cleanup(func() { _ = w.Close(); _ = r.Close() })
+	return r
 }
 
+// A client that hangs up in the queue has its slot no longer, gets back what it had paid, and was not rejected.
 func TestServer_AbortWhileQueuedFreesTheSlot(t *testing.T) {
 	versions(t, func(t *testing.T, http2 bool) {
-		slots := concurrency(t, 1, 1)
-		first := bucket(t, 10)
-		heard := &recording{}
+		slots, first, heard := concurrency(t, 1, 1), bucket(t, 10), &recording{}
 		l := weir.Must(NewLimits(&LimitsOptions{
 			Listener: heard,
-			Policies: map[string]Policy{"first": {Limiter: first}, "p": {Limiter: slots}},
+			Policies: map[string]Policy{"first": {Limit: Of(first)}, "p": {Limit: Of(slots)}},
 		}))
-		hold := make(chan struct{})
-		s := serve(t, l.Handler(handler(func(http.ResponseWriter, *http.Request) { <-hold }), "first", "p"), http2)
-		held := make(chan struct{})
+		s := serve(t, l.Handler(handler(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) }), "first", "p"), http2)
 		holding := request(t, s, nil)
 		go func() {
-			defer close(held)
 			response, err := s.Client().Do(holding)
 			if assert.NoError(t, err) {
 				response.Body.Close()
 			}
 		}()
-		eventually(t, func() bool { return slots.Statistics().AvailablePermits == 0 }, "the first holds the slot")
-
-		ctx, cancel := context.WithCancel(t.Context())
-		aborted := make(chan struct{})
-		second := request(t, s, nil).WithContext(ctx)
-		go func() {
-			defer close(aborted)
-			_, err := s.Client().Do(second) //nolint:bodyclose // there is none
-			assert.ErrorIs(t, err, context.Canceled)
-		}()
-		eventually(t, func() bool { return slots.Statistics().QueuedPermits == 1 }, "the second waits")
-		cancel()
-		<-aborted
-		eventually(t, func() bool { return slots.Statistics().QueuedPermits == 0 }, "it does not wait any more")
-		eventually(t, func() bool { return first.Statistics().AvailablePermits == 9 }, "it got back what it had paid")
-		close(hold)
-		<-held
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+		defer cancel()
+		_, err := s.Client().Do(request(t, s, nil).WithContext(ctx)) //nolint:bodyclose // there is none
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		synctest.Wait()
+		assert.Zero(t, slots.Statistics().QueuedPermits)
+		assert.EqualValues(t, 9, first.Statistics().AvailablePermits)
 		status, _ := do(t, s, request(t, s, nil))
 		assert.Equal(t, 200, status)
-
 		heard.mu.Lock()
 		defer heard.mu.Unlock()
-		assert.Empty(t, heard.events, "no request was rejected")
+		assert.Empty(t, heard.events)
 		canceled := 0
 		for _, m := range heard.measurements {
 			if m.Err != nil {
@@ -121,14 +196,7 @@ func TestServer_AbortWhileQueuedFreesTheSlot(t *testing.T) {
 	})
 }
 
-// slowLoris returns a body of which only the first byte ever comes.
-func slowLoris(t testing.TB) io.Reader {
-	r, w := io.Pipe()
-	go func() { _, _ = w.Write([]byte("x")) }()
-	t.Cleanup(func() { _ = w.Close(); _ = r.Close() })
-	return r
-}
-
+// A client that sends slowly holds no permit beyond the time of the handler, and others are none the worse.
 func TestServer_SlowClientHoldsNoPermitBeyondTheTimeout(t *testing.T) {
 	readsAll := handler(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.ReadAll(r.Body); err != nil {
@@ -136,42 +204,39 @@ func TestServer_SlowClientHoldsNoPermitBeyondTheTimeout(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, "read")
 	})
-	wraps := map[string]func(slots limiter.Limiter) http.Handler{
-		"a policy's Timeout": func(slots limiter.Limiter) http.Handler {
-			l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limiter: slots, Timeout: 50 * time.Millisecond}}}))
-			return l.Handler(readsAll, "p")
+	limits := func(p Policy) *Limits {
+		return weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": p}}))
+	}
+	through := func(after time.Duration) func(http.Handler) http.Handler {
+		return Through(weir.Must(pipeline.New("t", timeout.New(after, nil))), nil)
+	}
+	wraps := map[string]func(t *testing.T, slots limiter.Limiter) http.Handler{
+		"a policy's Timeout": func(_ *testing.T, slots limiter.Limiter) http.Handler {
+			return limits(Policy{Limit: Of(slots), Timeout: time.Second}).Handler(readsAll, "p")
 		},
-		"a timeout in a pipeline": func(slots limiter.Limiter) http.Handler {
-			l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limiter: slots}}}))
-			p := weir.Must(pipeline.New("t", timeout.New(50*time.Millisecond, nil)))
-			return l.Handler(Through(p, nil)(readsAll), "p")
+		"a timeout in a pipeline": func(_ *testing.T, slots limiter.Limiter) http.Handler {
+			return limits(Policy{Limit: Of(slots)}).Handler(through(time.Second)(readsAll), "p")
+		},
+		"a proxy": func(t *testing.T, slots limiter.Limiter) http.Handler { // which reads on another goroutine
+			proxy := proxyTo(t, serve(t, readsAll, false))
+			proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusServiceUnavailable) }
+			return limits(Policy{Limit: Of(slots), Timeout: time.Second}).Handler(proxy, "p")
 		},
 	}
-	inAnother := func(inner, outer time.Duration) func(slots limiter.Limiter) http.Handler {
-		return func(slots limiter.Limiter) http.Handler {
+	for name, times := range map[string][2]time.Duration{"short in long": {time.Second, time.Hour}, "long in short": {time.Hour, time.Second}} {
+		wraps[name] = func(_ *testing.T, slots limiter.Limiter) http.Handler {
 			l := weir.Must(NewLimits(&LimitsOptions{
-				Global:   Policy{Limiter: slots, Timeout: outer},
-				Policies: map[string]Policy{"p": {Limiter: yes(), Timeout: time.Minute}},
+				Global:   Policy{Limit: Of(slots), Timeout: times[1]},
+				Policies: map[string]Policy{"p": {Limit: Of(yes()), Timeout: time.Minute}},
 			}))
-			p := weir.Must(pipeline.New("t", timeout.New(inner, nil)))
-			return l.Handler(Through(p, nil)(l.Handler(readsAll, "p")))
+			return l.Handler(through(times[0])(l.Handler(readsAll, "p")))
 		}
-	}
-	wraps["a short one in a long one"] = inAnother(50*time.Millisecond, time.Hour)
-	wraps["a long one in a short one"] = inAnother(time.Hour, 50*time.Millisecond)
-	// A proxy reads the body on another goroutine, and answers 502.
-	backend := serve(t, readsAll, false)
-	wraps["behind a policy's Timeout a proxy"] = func(slots limiter.Limiter) http.Handler {
-		proxy := proxyTo(t, backend.URL)
-		proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusServiceUnavailable) }
-		l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limiter: slots, Timeout: 50 * time.Millisecond}}}))
-		return l.Handler(proxy, "p")
 	}
 	for name, wrap := range wraps {
 		t.Run(name, func(t *testing.T) {
 			versions(t, func(t *testing.T, http2 bool) {
-				slots := concurrency(t, 1, 0)
-				s := serve(t, wrap(slots), http2)
+				slots, began := concurrency(t, 1, 0), time.Now()
+				s := serve(t, wrap(t, slots), http2)
 				response, err := s.Client().Do(request(t, s, slowLoris(t)))
 				if err == nil { // over HTTP/1 the connection may be closed first
 					assert.Equal(t, 503, response.StatusCode)
@@ -179,13 +244,14 @@ func TestServer_SlowClientHoldsNoPermitBeyondTheTimeout(t *testing.T) {
 				} else {
 					assert.False(t, http2, err)
 				}
-				eventually(t, func() bool { return slots.Statistics().AvailablePermits == 1 }, "the permit is back")
-
-				for range 2 { // others are none the worse, also on a connection that lives on
+				synctest.Wait()
+				assert.LessOrEqual(t, time.Since(began), 2*time.Second)
+				assert.EqualValues(t, 1, slots.Statistics().AvailablePermits)
+				for range 2 { // also on a connection that lives on
 					status, body := do(t, s, request(t, s, strings.NewReader("all of it")))
 					assert.Equal(t, 200, status)
 					assert.Equal(t, "read", body)
-					time.Sleep(60 * time.Millisecond) // past the deadline of the last one
+					time.Sleep(time.Second) // past the deadline of the last one
 				}
 			})
 		})
@@ -194,45 +260,182 @@ func TestServer_SlowClientHoldsNoPermitBeyondTheTimeout(t *testing.T) {
 
 // The read deadline does not disturb a handler that goes on within its Timeout after it has read the body.
 func TestServer_DeadlineOfTheBodyDoesNotEndTheRequest(t *testing.T) {
-	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limiter: yes(), Timeout: 30 * time.Millisecond}}}))
-	s := serve(t, l.Handler(handler(func(w http.ResponseWriter, r *http.Request) {
-		_, err := io.ReadAll(r.Body)
-		assert.NoError(t, err)
-		outer := admission.CallOf[*http.Request](r.Context()).Context
-		time.Sleep(60 * time.Millisecond)
-		assert.NoError(t, outer.Err(), "the client is still there")
-		assert.Error(t, r.Context().Err())
-		_, _ = io.WriteString(w, "late")
-	}), "p"), false)
-	status, body := do(t, s, request(t, s, strings.NewReader("x")))
-	assert.Equal(t, 200, status, "a late success is one")
-	assert.Equal(t, "late", body)
+	versions(t, func(t *testing.T, http2 bool) {
+		l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limit: Of(yes()), Timeout: time.Second}}}))
+		s := serve(t, l.Handler(handler(func(w http.ResponseWriter, r *http.Request) {
+			_, err := io.ReadAll(r.Body)
+			assert.NoError(t, err)
+			outer := admission.CallOf[*http.Request](r.Context()).Context
+			time.Sleep(2*time.Second - 1)
+			assert.NoError(t, outer.Err(), "the client is still there")
+			assert.Error(t, r.Context().Err())
+			_, _ = io.WriteString(w, "late")
+		}), "p"), http2)
+		status, body := do(t, s, request(t, s, strings.NewReader("x")))
+		assert.Equal(t, 200, status, "a late success is one")
+		assert.Equal(t, "late", body)
+	})
 }
 
 // A client that does not read the answer holds no permit beyond the Timeout.
 func TestServer_SlowReaderHoldsNoPermitBeyondTheTimeout(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a second")
-	}
-	slots := concurrency(t, 1, 0)
-	l := weir.Must(NewLimits(&LimitsOptions{
-		Global:   Policy{Limiter: yes(), Timeout: time.Hour},
-		Policies: map[string]Policy{"p": {Limiter: slots}},
-	}))
-	p := weir.Must(pipeline.New("t", timeout.New(10*time.Millisecond, nil)))
-	long := weir.Must(pipeline.New("t", timeout.New(time.Hour, nil)))
-	h := Through(long, nil)(Through(p, nil)(handler(func(w http.ResponseWriter, _ *http.Request) {
-		for {
-			if _, err := w.Write(make([]byte, 1<<16)); err != nil {
-				return
+	synctest.Test(t, func(t *testing.T) {
+		slots := concurrency(t, 1, 0)
+		l := weir.Must(NewLimits(&LimitsOptions{
+			Global:   Policy{Limit: Of(yes()), Timeout: time.Hour},
+			Policies: map[string]Policy{"p": {Limit: Of(slots)}},
+		}))
+		p := weir.Must(pipeline.New("t", timeout.New(time.Second, nil)))
+		long := weir.Must(pipeline.New("t", timeout.New(time.Hour, nil)))
+		h := Through(long, nil)(Through(p, nil)(handler(func(w http.ResponseWriter, _ *http.Request) {
+			for {
+				if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+					return
+				}
 			}
-		}
-	})))
-	s := serve(t, l.Handler(h, "p"), false)
-	conn, err := net.Dial("tcp", s.Listener.Addr().String())
-	require.NoError(t, err)
-	defer conn.Close()
-	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-	eventually(t, func() bool { return slots.Statistics().AvailablePermits == 0 }, "it holds the permit")
-	eventually(t, func() bool { return slots.Statistics().AvailablePermits == 1 }, "no longer")
+		})))
+		s := serve(t, l.Handler(h, "p"), false)
+		s.raw(t, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		synctest.Wait()
+		assert.EqualValues(t, 0, slots.Statistics().AvailablePermits)
+		time.Sleep(2 * time.Second) // with the grace for writing
+		synctest.Wait()
+		assert.EqualValues(t, 1, slots.Statistics().AvailablePermits)
+	})
+}
+
+// Over HTTP/1, net/http reads the rest of a body when the handler writes. Even then a slow client holds no permit
+// beyond the Timeout.
+func TestServer_SlowClientWhoseBodyIsNotRead(t *testing.T) {
+	large := strings.Repeat("x", 1<<16)
+	for name, h := range map[string]handler{
+		"a large answer": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, large) },
+		"a copied one":   func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, strings.NewReader(large)) },
+		"a stream":       func(w http.ResponseWriter, _ *http.Request) { _ = http.NewResponseController(w).Flush() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				slots := concurrency(t, 1, 0)
+				l := weir.Must(NewLimits(&LimitsOptions{
+					Global:   Policy{Limit: Of(yes()), Timeout: time.Hour},
+					Policies: map[string]Policy{"p": {Limit: Of(slots), Timeout: time.Second}},
+				}))
+				s := serve(t, weir.Must(l.Wrap())(l.Handler(h, "p")), false)
+				in := s.raw(t, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nx")
+				synctest.Wait()
+				assert.EqualValues(t, 0, slots.Statistics().AvailablePermits)
+				response, err := http.ReadResponse(in, nil)
+				require.NoError(t, err)
+				assert.Equal(t, 200, response.StatusCode)
+				_, _ = io.Copy(io.Discard, response.Body)
+				response.Body.Close()
+				synctest.Wait()
+				assert.EqualValues(t, 1, slots.Statistics().AvailablePermits)
+			})
+		})
+	}
+}
+
+// The deadlines of a hijacked connection are the handler's, even if some of the request's body was left.
+func TestServer_HijackedConnectionKeepsItsDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hijacked := make(chan net.Conn, 1)
+		l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: Of(yes()), Timeout: time.Minute}}))
+		s := serve(t, l.Handler(handler(func(w http.ResponseWriter, r *http.Request) {
+			_, err := io.ReadFull(r.Body, make([]byte, 1)) // sets the deadline
+			assert.NoError(t, err)
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if assert.NoError(t, err) {
+				assert.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Hour)))
+				hijacked <- conn
+			}
+			_, _ = r.Body.Read(make([]byte, 1)) // what the server has read already
+		})), false)
+		s.raw(t, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab")
+		conn, began := <-hijacked, time.Now()
+		defer conn.Close()
+		_, err := conn.Read(make([]byte, 10))
+		var timedOut net.Error
+		require.ErrorAs(t, err, &timedOut)
+		assert.True(t, timedOut.Timeout())
+		assert.Equal(t, time.Hour, time.Since(began))
+	})
+}
+
+// A deadline that the handler sets applies if it is earlier than the Timeout, and cannot postpone the Timeout.
+func TestServer_DeadlinesOfTheHandler(t *testing.T) {
+	for name, c := range map[string]struct{ timeout, deadline, most time.Duration }{
+		"the handler's is earlier": {time.Hour, time.Second, 2 * time.Second},
+		"ours is earlier":          {time.Second, time.Hour, 3 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				done := make(chan struct{})
+				l := weir.Must(NewLimits(&LimitsOptions{
+					Global:   Policy{Limit: Of(yes()), Timeout: time.Hour},
+					Policies: map[string]Policy{"p": {Limit: Of(yes()), Timeout: c.timeout}},
+				}))
+				s := serve(t, weir.Must(l.Wrap())(l.Handler(handler(func(w http.ResponseWriter, r *http.Request) {
+					defer close(done)
+					control := http.NewResponseController(w)
+					assert.NoError(t, control.SetReadDeadline(time.Now().Add(c.deadline)))
+					_, err := io.ReadAll(r.Body)
+					assert.Error(t, err)
+					assert.NoError(t, control.SetWriteDeadline(time.Now().Add(c.deadline)))
+					for err = nil; err == nil; {
+						_, err = w.Write(make([]byte, 1<<16))
+					}
+				}), "p")), false)
+				began := time.Now()
+				s.raw(t, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nx")
+				<-done
+				assert.LessOrEqual(t, time.Since(began), c.most)
+			})
+		})
+	}
+}
+
+// Deadlines of the handler and of middleware further out stay in force.
+func TestServer_DeadlinesOfTheProgramStay(t *testing.T) {
+	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: Of(yes()), Timeout: time.Minute}, Policies: map[string]Policy{"p": {Limit: Of(yes()), Timeout: time.Second}}}))
+	near, far := time.Now().Add(time.Second/2), time.Now().Add(time.Hour)
+	raw := &deadlines{ResponseWriter: httptest.NewRecorder(), read: near, write: near}
+	weir.Must(l.Wrap())(l.Handler(handler(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.ReadAll(r.Body)
+		_, _ = io.WriteString(w, "x")
+		assert.True(t, raw.write.Equal(near), raw.write)
+		assert.True(t, raw.read.Equal(near), raw.read)
+		control := http.NewResponseController(w)
+		assert.NoError(t, control.SetWriteDeadline(far))
+		assert.NoError(t, control.SetReadDeadline(far))
+	}), "p")).ServeHTTP(raw, httptest.NewRequest(http.MethodPost, "/", strings.NewReader("x")))
+	assert.True(t, raw.write.Equal(far), raw.write)
+	assert.True(t, raw.read.Equal(far), raw.read)
+}
+
+type deadlines struct {
+	http.ResponseWriter
+	read, write time.Time
+}
+
+func (d *deadlines) SetReadDeadline(t time.Time) error  { d.read = t; return nil }
+func (d *deadlines) SetWriteDeadline(t time.Time) error { d.write = t; return nil }
+
+func TestPolicy_Timeout(t *testing.T) {
+	heard := &recording{}
+	held := yes()
+	l := weir.Must(NewLimits(&LimitsOptions{Listener: heard, Policies: map[string]Policy{
+		"p": {Limit: Of(held), Timeout: time.Millisecond}, "longer": {Limit: Of(yes()), Timeout: time.Hour},
+	}}))
+	w := get(l.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+		cause, ok := context.Cause(r.Context()).(*TimeoutError)
+		assert.True(t, ok)
+		assert.True(t, cause.Timeout())
+	}), "longer", "p"))
+	assert.Equal(t, 503, w.Code)
+	assert.Equal(t, []string{"OnTimeout p"}, names(heard.events))
+	assert.ErrorIs(t, heard.events[0].Err, pipeline.ErrRejected)
+	assert.EqualError(t, heard.events[0].Err, "weirhttp: policy p: no answer within 1ms")
+	held.check(t, 1, 1, 0) // it ran, so it cost
 }

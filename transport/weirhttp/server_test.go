@@ -24,21 +24,20 @@ func TestNewLimits_ReportsAllProblems(t *testing.T) {
 		Global:  Policy{MaxWait: time.Second},
 		Policies: map[string]Policy{
 			"empty":  {},
-			"nil":    {Limiter: none},
-			"nils":   {Limiter: none, Partitioned: keyedBuckets(t, 1)},
-			"two":    {Limiter: yes(), Requests: limiter.Translate(keyedBuckets(t, 1), Header("a"))},
-			"status": {Limiter: yes(), Status: 200, Timeout: -1, Key: Header("a"), Headers: 8},
-			"global": {Limiter: yes()},
-			"":       {Limiter: yes()},
+			"nil":    {Limit: Of(none)},
+			"keyed":  {Limit: ByKey(nil, nil)},
+			"none":   {Limit: ByPipeline(nil)},
+			"status": {Limit: Of(yes()), Status: 200, Timeout: -1, Headers: 8},
+			"global": {Limit: Of(yes())},
+			"":       {Limit: Of(yes())},
 		},
 	})
 	require.ErrorIs(t, err, weir.ErrInvalidOptions)
 	for _, text := range []string{
 		`weirhttp: Headers must be NoHeaders, Legacy or Draft11, got Headers(7)`, `Policies[status].Headers must be NoHeaders, Legacy or Draft11, got Headers(8)`,
-		`Global must have one of Limiter`, `Policies[empty] must have one of Limiter`, `Policies[nil] must have one of Limiter`,
-		`Policies[nils].Limiter must not be a nil pointer`,
-		`Policies[two] must have only one of`, `Policies[status].Status must be from 400 to 599, or 0, got 200`,
-		`Policies[status].Timeout must be at least 0, got -1ns`, `Policies[status].Key must not be set without Partitioned`,
+		`Global.Limit must be made by Of, ByKey, ByRequest or ByPipeline`, `Policies[empty].Limit must be made by Of`,
+		`Policies[nil].Limit must not be made of nil`, `Policies[keyed].Limit must not be made of nil`, `Policies[none].Limit must not be made of nil`,
+		`Policies[status].Status must be from 400 to 599, or 0, got 200`, `Policies[status].Timeout must be at least 0, got -1ns`,
 		`Policies[global] must have another name, which is reserved for Global`, `Policies[] must have a name`,
 	} {
 		assert.ErrorContains(t, err, text)
@@ -46,17 +45,16 @@ func TestNewLimits_ReportsAllProblems(t *testing.T) {
 }
 
 func TestLimits_WrapUnknownPolicy(t *testing.T) {
-	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"a": {Limiter: yes()}}}))
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"a": {Limit: Of(yes())}}}))
 	_, err := l.Wrap("a", "b", "c")
-	require.ErrorIs(t, err, ErrUnknownPolicy)
-	assert.ErrorContains(t, err, `"b"`)
-	assert.ErrorContains(t, err, `"c"`)
-	assert.ErrorContains(t, err, `weirhttp: unknown policy: "b"; there are "a"`)
+	require.ErrorIs(t, err, weir.ErrInvalidOptions)
+	assert.ErrorContains(t, err, `names[1] must be the name of a policy ("a"), got "b"`)
+	assert.ErrorContains(t, err, `names[2] must be the name of a policy ("a"), got "c"`)
 	_, err = weir.Must(NewLimits(nil)).Wrap("per-usr")
-	require.EqualError(t, err, `weirhttp: unknown policy: "per-usr"; there are no policies`)
+	require.EqualError(t, err, `weirhttp: names[0] must be the name of a policy (there are none), got "per-usr"`)
 	many := make(map[string]Policy)
 	for i := range 12 {
-		many["p"+string(rune('a'+i))] = Policy{Limiter: yes()}
+		many["p"+string(rune('a'+i))] = Policy{Limit: Of(yes())}
 	}
 	_, err = weir.Must(NewLimits(&LimitsOptions{Policies: many})).Wrap("per-usr")
 	require.ErrorContains(t, err, `"pi", "pj", others`)
@@ -64,8 +62,6 @@ func TestLimits_WrapUnknownPolicy(t *testing.T) {
 	_, err = l.Wrap("a", "a")
 	require.ErrorIs(t, err, weir.ErrInvalidOptions)
 	assert.ErrorContains(t, err, `weirhttp: names[1] must not repeat an earlier name, got "a"`)
-	_, err = l.WrapInline(Policy{}, Policy{Name: GlobalPolicy, Limiter: yes()})
-	require.ErrorIs(t, err, weir.ErrInvalidOptions)
 }
 
 func TestLimits_NilArguments(t *testing.T) {
@@ -73,8 +69,6 @@ func TestLimits_NilArguments(t *testing.T) {
 	for _, register := range []func(){
 		func() { l.Handler(nil) },
 		func() { l.Handler(http.HandlerFunc(nil)) },
-		func() { l.Exempt(nil) },
-		func() { l.ExemptIn(nil) },
 		func() { Through(nil, nil)(nil) },
 		func() { PerIP(0, time.Second) },
 	} {
@@ -115,10 +109,10 @@ func TestLimits_WhichPolicyAnswers(t *testing.T) {
 			}}
 			var route []string
 			if c.global != nil {
-				o.Global.Limiter = c.global
+				o.Global.Limit = Of(c.global)
 			}
 			if c.policy != nil {
-				o.Policies = map[string]Policy{"p": {Limiter: c.policy, OnRejected: c.own}}
+				o.Policies = map[string]Policy{"p": {Limit: Of(c.policy), OnRejected: c.own}}
 				route = []string{"p"}
 			}
 			assert.Equal(t, c.want, get(weir.Must(NewLimits(&o)).Handler(served, route...)).Code)
@@ -131,10 +125,10 @@ func TestLimits_RejectedRequestCostsNothing(t *testing.T) {
 	global, first, second := bucket(t, 10), bucket(t, 10), yes()
 	last := no()
 	l := weir.Must(NewLimits(&LimitsOptions{
-		Global: Policy{Limiter: global},
+		Global: Policy{Limit: Of(global)},
 		Policies: map[string]Policy{
-			"first":  {Limiter: first, Cost: func(*http.Request) int { return 3 }},
-			"second": {Limiter: second}, "last": {Limiter: last},
+			"first":  {Limit: Of(first), Cost: func(*http.Request) int { return 3 }},
+			"second": {Limit: Of(second)}, "last": {Limit: Of(last)},
 		},
 	}))
 	assert.Equal(t, 429, get(l.Handler(served, "first", "second", "last")).Code)
@@ -151,55 +145,46 @@ func TestLimits_RejectedRequestCostsNothing(t *testing.T) {
 
 func TestLimits_GlobalLimiterIsChargedOnce(t *testing.T) {
 	global := yes()
-	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: global}, Policies: map[string]Policy{"p": {Limiter: no()}, "q": {Limiter: yes()}}}))
+	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: Of(global)}, Policies: map[string]Policy{"p": {Limit: Of(no())}, "q": {Limit: Of(yes())}}}))
 	assert.Equal(t, 429, get(l.Handler(served, "p")).Code)
 	global.check(t, 1, 0, 1) // not asked a second time, and given back
-	assert.Equal(t, 200, get(l.MustWrap()(l.Handler(l.Handler(served, "q"), "q"))).Code)
+	assert.Equal(t, 200, get(weir.Must(l.Wrap())(l.Handler(l.Handler(served, "q"), "q"))).Code)
 	global.check(t, 2, 1, 1)
 
-	other := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: yes()}, Policies: map[string]Policy{"q": {Limiter: yes()}}}))
-	assert.Equal(t, 200, get(l.MustWrap()(other.MustWrap()(l.Handler(served, "q")))).Code)
+	other := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: Of(yes())}, Policies: map[string]Policy{"q": {Limit: Of(yes())}}}))
+	assert.Equal(t, 200, get(weir.Must(l.Wrap())(weir.Must(other.Wrap())(l.Handler(served, "q")))).Code)
 	global.check(t, 3, 2, 1)
 }
 
-func TestLimits_WrapInlineEqualKeys(t *testing.T) {
-	l := weir.Must(NewLimits(&LimitsOptions{}))
+func TestLimits_EqualKeys(t *testing.T) {
 	alice := func(*http.Request) string { return "alice" }
-	var wraps []http.Handler
-	for range 2 {
-		wrap, err := l.WrapInline(Policy{Partitioned: keyedBuckets(t, 1), Key: alice})
-		require.NoError(t, err)
-		wraps = append(wraps, wrap(served))
-	}
-	for _, h := range wraps {
-		assert.Equal(t, 200, get(h).Code)
-		assert.Equal(t, 429, get(h).Code)
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
+		"a": {Limit: ByKey(keyedBuckets(t, 1), alice)}, "b": {Limit: ByKey(keyedBuckets(t, 1), alice)},
+	}}))
+	for _, name := range []string{"a", "b"} {
+		assert.Equal(t, 200, get(l.Handler(served, name)).Code)
+		assert.Equal(t, 429, get(l.Handler(served, name)).Code)
 	}
 }
 
 func TestLimits_Exempt(t *testing.T) {
 	global := no()
 	l := weir.Must(NewLimits(&LimitsOptions{
-		Global:   Policy{Limiter: global},
-		Policies: map[string]Policy{"p": {Limiter: no()}},
+		Global:   Policy{Limit: Of(global)},
+		Policies: map[string]Policy{"p": {Limit: Of(no())}},
 		Exempt:   func(r *http.Request) bool { return r.URL.Path == "/metrics" },
 	}))
 	mux := http.NewServeMux()
-	mux.Handle("/a", l.Exempt(served))
-	mux.Handle("/b", l.Exempt(l.Handler(served, "p")))
-	mux.Handle("/c", l.Handler(l.Exempt(served), "p"))
 	mux.Handle("/metrics", l.Handler(served, "p"))
 	mux.Handle("/d", served)
-	for _, h := range []http.Handler{mux, l.MustWrap()(mux)} {
-		for _, path := range []string{"/a", "/b", "/c", "/metrics"} {
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-			assert.Equal(t, 200, w.Code, path)
-		}
+	for _, h := range []http.Handler{mux, weir.Must(l.Wrap())(mux)} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		assert.Equal(t, 200, w.Code)
 	}
 	global.check(t, 0, 0, 0)
 	w := httptest.NewRecorder()
-	l.MustWrap()(mux).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/d", nil))
+	weir.Must(l.Wrap())(mux).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/d", nil))
 	assert.Equal(t, 429, w.Code)
 }
 
@@ -208,8 +193,8 @@ func TestLimits_AbortedRequestIsNoRejection(t *testing.T) {
 	cancel()
 	first := yes()
 	l := weir.Must(NewLimits(&LimitsOptions{
-		Global:     Policy{Limiter: first, Shadow: true},
-		Policies:   map[string]Policy{"p": {Limiter: yes(), FailOpen: true}},
+		Global:     Policy{Limit: Of(first), Shadow: true},
+		Policies:   map[string]Policy{"p": {Limit: Of(yes()), FailOpen: true}},
 		OnRejected: func(http.ResponseWriter, *http.Request, Rejection) { t.Error("called") },
 	}))
 	w := httptest.NewRecorder()
@@ -222,16 +207,13 @@ func TestLimits_AbortedRequestIsNoRejection(t *testing.T) {
 func TestPolicy_MaxWait(t *testing.T) {
 	full := concurrency(t, 1, 10)
 	lease, _ := full.TryAcquire(t.Context(), 1)
-	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
-		"short": {Limiter: full, MaxWait: time.Millisecond}, "not": {Limiter: full, MaxWait: -1},
-	}}))
 	var got Rejection
 	see := func(_ http.ResponseWriter, _ *http.Request, r Rejection) { got = r }
-	wrap, err := l.WrapInline(Policy{Limiter: full, MaxWait: time.Millisecond, OnRejected: see})
-	require.NoError(t, err)
-	assert.Equal(t, 503, get(wrap(served)).Code)
-	assert.Equal(t, ReasonMaxWait, got.Lease.Reason())
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
+		"short": {Limit: Of(full), MaxWait: time.Millisecond, OnRejected: see}, "not": {Limit: Of(full), MaxWait: -1},
+	}}))
 	assert.Equal(t, 503, get(l.Handler(served, "short")).Code)
+	assert.Equal(t, "waited too long", got.Lease.Reason())
 	assert.Equal(t, 503, get(l.Handler(served, "not")).Code)
 	assert.Zero(t, full.Statistics().QueuedPermits)
 	lease.Release()
@@ -241,7 +223,7 @@ func TestPolicy_MaxWait(t *testing.T) {
 
 func TestServer_PanicReleasesTheLeases(t *testing.T) {
 	a, b := yes(), yes()
-	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: a}, Policies: map[string]Policy{"p": {Limiter: b}}}))
+	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: Of(a)}, Policies: map[string]Policy{"p": {Limit: Of(b)}}}))
 	assert.PanicsWithValue(t, http.ErrAbortHandler, func() {
 		get(l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), "p"))
 	})
@@ -252,7 +234,7 @@ func TestServer_PanicReleasesTheLeases(t *testing.T) {
 // If a lease panics when it is given back, the others are given back nevertheless.
 func TestServer_PanicOfALeaseKeepsNoOther(t *testing.T) {
 	first := yes()
-	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"first": {Limiter: first}, "panics": {Limiter: panicking{}}, "no": {Limiter: no()}}}))
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"first": {Limit: Of(first)}, "panics": {Limit: Of(panicking{})}, "no": {Limit: Of(no())}}}))
 	assert.Panics(t, func() { get(l.Handler(served, "first", "panics", "no")) })
 	first.check(t, 1, 0, 1)
 }
@@ -280,7 +262,7 @@ func TestLimitsOptions_RegistryReload(t *testing.T) {
 	before := yes()
 	var got Rejection
 	l := weir.Must(NewLimits(&LimitsOptions{
-		Global: Policy{Limiter: before}, Registry: r,
+		Global: Policy{Limit: Of(before)}, Registry: r,
 		OnRejected: func(_ http.ResponseWriter, _ *http.Request, r Rejection) { got = r },
 	}))
 	h := l.Handler(served, "per-user")

@@ -27,8 +27,8 @@ func TestLimits_AmbiguousKey(t *testing.T) {
 		"subject": weirhttp.Subject(func(r *http.Request) string { return apiKey(r) }),
 	} {
 		for status, p := range map[int]weirhttp.Policy{
-			http.StatusBadRequest: {Partitioned: perKey, Key: key, FailOpen: true, Status: http.StatusServiceUnavailable},
-			http.StatusOK:         {Partitioned: perKey, Key: key, Shadow: true},
+			http.StatusBadRequest: {Limit: weirhttp.ByKey(perKey, key), FailOpen: true, Status: http.StatusServiceUnavailable},
+			http.StatusOK:         {Limit: weirhttp.ByKey(perKey, key), Shadow: true},
 		} {
 			events := &weirtest.Recorder{}
 			limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{Policies: map[string]weirhttp.Policy{"per-key": p}, Listener: events}))

@@ -16,10 +16,10 @@ func TestLimitsOptions_Listener(t *testing.T) {
 	heard := &recording{}
 	l := weir.Must(NewLimits(&LimitsOptions{
 		Name: "shop", Listener: heard,
-		Global: Policy{Limiter: yes()},
+		Global: Policy{Limit: Of(yes())},
 		Policies: map[string]Policy{
-			"ok": {Limiter: yes()}, "no": {Limiter: no()}, "shadow": {Limiter: no(), Shadow: true},
-			"down": {Limiter: &always{err: errStore}}, "open": {Limiter: &always{err: errStore}, FailOpen: true},
+			"ok": {Limit: Of(yes())}, "no": {Limit: Of(no())}, "shadow": {Limit: Of(no()), Shadow: true},
+			"down": {Limit: Of(&always{err: errStore})}, "open": {Limit: Of(&always{err: errStore}), FailOpen: true},
 		},
 	}))
 	for _, c := range []struct {
@@ -45,7 +45,7 @@ func TestLimitsOptions_Listener(t *testing.T) {
 // without the beginning.
 func TestLimitsOptions_ListenerIsAskedOnceForARequest(t *testing.T) {
 	heard := &choosy{}
-	l := weir.Must(NewLimits(&LimitsOptions{Listener: heard, Policies: map[string]Policy{"ok": {Limiter: yes()}, "no": {Limiter: no()}}}))
+	l := weir.Must(NewLimits(&LimitsOptions{Listener: heard, Policies: map[string]Policy{"ok": {Limit: Of(yes())}, "no": {Limit: Of(no())}}}))
 	get(l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { heard.enabled = true }), "ok"))
 	assert.Empty(t, heard.measurements)
 	get(l.Handler(served, "no"))
@@ -56,7 +56,7 @@ func TestLimitsOptions_ListenerIsAskedOnceForARequest(t *testing.T) {
 	assert.Len(t, heard.events, 1)
 
 	var none *recording
-	assert.Equal(t, 200, get(weir.Must(NewLimits(&LimitsOptions{Listener: none, Global: Policy{Limiter: yes()}})).MustWrap()(served)).Code)
+	assert.Equal(t, 200, get(weir.Must(weir.Must(NewLimits(&LimitsOptions{Listener: none, Global: Policy{Limit: Of(yes())}})).Wrap())(served)).Code)
 }
 
 // choosy is a Listener that can decline events.

@@ -59,7 +59,7 @@ func TestGRPC(t *testing.T) {
 func TestGRPC_StandsForItsStatus(t *testing.T) {
 	var seen error
 	measured := new(recordedStatus)
-	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: no()}}))
+	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: Of(no())}}))
 	h := Measure(measured, nil)(around(t, nil, seeing(&seen))(l.Handler(served)))
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, grpcCall("application/grpc"))
@@ -79,7 +79,7 @@ func (r *recordedStatus) RecordRequest(_ context.Context, _, _, _ string, status
 func TestGRPC_OnRejected(t *testing.T) {
 	var seen []int
 	answers := false
-	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: concurrencyInUse(t)},
+	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: Of(concurrencyInUse(t))},
 		OnRejected: func(w http.ResponseWriter, _ *http.Request, r Rejection) {
 			seen = append(seen, r.Status)
 			if answers {

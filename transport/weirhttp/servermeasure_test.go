@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -72,7 +70,7 @@ func (r *recorder) one(t *testing.T) measured {
 func TestMeasure(t *testing.T) {
 	p := weir.Must(pipeline.New("t", timeout.New(time.Minute, nil)))
 	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
-		"yes": {Limiter: yes()}, "no": {Limiter: no()}, "p": PipelinePolicy(p), "timed": {Limiter: yes(), Timeout: time.Hour},
+		"yes": {Limit: Of(yes())}, "no": {Limit: Of(no())}, "p": Policy{Limit: ByPipeline(p)}, "timed": {Limit: Of(yes()), Timeout: time.Hour},
 	}}))
 	mux := http.NewServeMux()
 	mux.Handle("GET /orders/{id}", l.Handler(served, "yes", "timed", "p"))
@@ -146,8 +144,7 @@ func TestMeasure_HostileRequestsMakeNoSeries(t *testing.T) {
 	}))
 	s := serve(t, Measure(&rec, nil)(mux), false)
 	send := func(lines string) {
-		conn, err := net.Dial("tcp", s.Listener.Addr().String())
-		require.NoError(t, err)
+		conn := s.dial()
 		defer conn.Close()
 		fmt.Fprint(conn, lines+"\r\nHost: x\r\nConnection: close\r\n\r\n")
 		_, _ = io.Copy(io.Discard, conn)
@@ -231,12 +228,12 @@ func TestMeasure_ClientHasGone(t *testing.T) {
 		}()
 		_, err := s.Client().Do(request(t, s, nil).WithContext(ctx)) //nolint:bodyclose // there is no response
 		require.Error(t, err)
-		eventually(t, func() bool { return len(rec.all()) == 1 }, "the handler returns")
+		synctest.Wait()
 		assert.Equal(t, StatusClientClosedRequest, rec.one(t).status)
 	})
 
 	var rec recorder
-	slots := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: concurrencyInUse(t)}}))
+	slots := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: Of(concurrencyInUse(t))}}))
 	gone, leave := context.WithCancel(t.Context())
 	leave()
 	r := httptest.NewRequestWithContext(gone, http.MethodGet, "/", nil)
@@ -245,30 +242,28 @@ func TestMeasure_ClientHasGone(t *testing.T) {
 }
 
 func TestMeasure_HijackedConnection(t *testing.T) {
-	var rec recorder
-	closed := make(chan struct{})
-	s := serve(t, Measure(&rec, nil)(wrapped(t, handler(func(w http.ResponseWriter, r *http.Request) {
-		conn, rw, err := http.NewResponseController(w).Hijack()
-		if !assert.NoError(t, err) {
-			return
-		}
-		defer conn.Close()
-		fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-		_ = rw.Flush()
-		_, _ = rw.ReadString('\n') // until the client closes the connection
-		close(closed)
-	}))), false)
-	conn, err := net.Dial("tcp", s.Listener.Addr().String())
-	require.NoError(t, err)
-	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	require.NoError(t, err)
-	response.Body.Close()
-	assert.Empty(t, rec.all(), "it is measured when it has ended")
-	conn.Close()
-	<-closed
-	eventually(t, func() bool { return len(rec.all()) == 1 }, "the handler returns")
-	assert.Equal(t, measured{"GET", "http", "", 101, ""}, rec.one(t))
+	synctest.Test(t, func(t *testing.T) {
+		var rec recorder
+		s := serve(t, Measure(&rec, nil)(wrapped(t, handler(func(w http.ResponseWriter, r *http.Request) {
+			conn, rw, err := http.NewResponseController(w).Hijack()
+			if !assert.NoError(t, err) {
+				return
+			}
+			defer conn.Close()
+			fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			_ = rw.Flush()
+			_, _ = rw.ReadString('\n') // until the client closes the connection
+		}))), false)
+		conn := s.dial()
+		fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		response.Body.Close()
+		assert.Empty(t, rec.all(), "it is measured when it has ended")
+		conn.Close()
+		synctest.Wait()
+		assert.Equal(t, measured{"GET", "http", "", 101, ""}, rec.one(t))
+	})
 }
 
 // A request is measured once. The inner middleware finds the route that foreign middleware hides.
@@ -324,14 +319,6 @@ func TestMeasure_Route(t *testing.T) {
 	assert.Equal(t, "of /orders/{id}", rec.one(t).route)
 }
 
-// The limits outside find what is exempt through Measure.
-func TestMeasure_ExemptInside(t *testing.T) {
-	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: no()}}))
-	mux := http.NewServeMux()
-	mux.Handle("/", l.Exempt(served))
-	assert.Equal(t, 200, get(l.Handler(Measure(&recorder{}, nil)(mux))).Code)
-}
-
 // The method of a request keeps the whole request line in memory, so a known method is a constant.
 func TestMeasure_MethodIsAConstant(t *testing.T) {
 	method := strings.Clone(http.MethodGet)
@@ -340,23 +327,6 @@ func TestMeasure_MethodIsAConstant(t *testing.T) {
 	assert.NotSame(t, unsafe.StringData(method), unsafe.StringData(known))
 }
 
-// As with net/http alone, a server that answers 413 closes the connection.
-func TestMeasure_RequestTooLarge(t *testing.T) {
-	var rec recorder
-	s := serveWith(t, Measure(&rec, nil)(handler(func(w http.ResponseWriter, r *http.Request) {
-		_, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 10))
-		assert.Error(t, err)
-		w.WriteHeader(http.StatusRequestEntityTooLarge)
-	})), false, func(s *http.Server) { s.ErrorLog = log.New(io.Discard, "", 0) })
-	response, err := s.Client().Do(request(t, s, strings.NewReader(strings.Repeat("x", 1000))))
-	require.NoError(t, err)
-	response.Body.Close()
-	assert.True(t, response.Close)
-	eventually(t, func() bool { return len(rec.all()) == 1 }, "the handler returns")
-	assert.Equal(t, 413, rec.one(t).status)
-}
-
-// The measurement and the copy of the request.
 func TestMeasure_Allocations(t *testing.T) {
 	var none discardRecorder
 	h, r, w := Measure(none, nil)(served), keyedRequest(), discardWriter{make(http.Header)}

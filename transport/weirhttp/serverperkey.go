@@ -13,7 +13,7 @@ import (
 // DefaultMaxPartitions is the bound on the number of keys of [PerKey] and [PerIP].
 const DefaultMaxPartitions = admission.DefaultMaxPartitions
 
-// PerKey returns a limiter for [Policy.Partitioned] that has a limiter of factory for each key. If o is nil, the
+// PerKey returns a limiter for [ByKey] that has a limiter of factory for each key. If o is nil, the
 // defaults apply. Clients can often make up keys, so a MaxPartitions of 0 is [DefaultMaxPartitions] here; with -1 the
 // number of keys is not bounded. The error is a [weir.OptionsError].
 func PerKey(factory limiter.Factory[string], o *limiter.PartitionedOptions) (*limiter.PartitionedLimiter[string, string], error) {
@@ -42,9 +42,9 @@ func PerIP(n int, window time.Duration) func(http.Handler) http.Handler {
 		PermitLimit: n, Window: window, SegmentsPerWindow: segments(window),
 	}), nil))
 	limits := weir.Must(NewLimits(&LimitsOptions{Headers: Legacy, Policies: map[string]Policy{
-		"per-ip": {Partitioned: perIP, Quota: int64(n), Window: window},
+		"per-ip": {Limit: ByKey(perIP, nil), Quota: int64(n), Window: window},
 	}}))
-	return limits.MustWrap("per-ip")
+	return weir.Must(limits.Wrap("per-ip"))
 }
 
 // segments returns the largest number up to 10 that divides window.

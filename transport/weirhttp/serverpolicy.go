@@ -10,27 +10,45 @@ import (
 	"github.com/weir-go/weir/transport/internal/admission"
 )
 
-// A Policy limits requests: which limiter it asks, what a request costs, and what happens to a request that is
-// rejected. Exactly one of Limiter, Partitioned, Requests and Pipeline must be set. Every policy asks its own limiter,
-// so equal keys of two policies do not share one.
-type Policy struct {
-	// Limiter is shared by all requests of the policy.
-	Limiter limiter.Limiter `json:"-" yaml:"-"`
-	// Partitioned has a limiter for each key; see [PerKey].
-	Partitioned limiter.Partitioned[string] `json:"-" yaml:"-"`
-	// Key finds the key for Partitioned. The default is [ClientAddress] without
-	// options.
-	Key Key `json:"-" yaml:"-"`
-	// Requests is partitioned by the request itself: for keys that are not strings,
-	// and for limiters of a registry.
-	Requests limiter.Partitioned[*http.Request] `json:"-" yaml:"-"`
-	// Pipeline runs the rest of the request; see [PipelinePolicy].
-	Pipeline *pipeline.Pipeline `json:"-" yaml:"-"`
+// A Limit is what a [Policy] asks. [Of], [ByKey], [ByRequest] and [ByPipeline] make one:
+//
+//	weirhttp.Policy{Limit: weirhttp.ByKey(perUser, weirhttp.Subject(userOf))}
+type Limit struct {
+	core admission.Limit[*http.Request]
+}
 
-	// Name is the policy's name in events and rejections, if the policy is given to
-	// [Limits.WrapInline]. The default is "inline". A policy in
-	// [LimitsOptions.Policies] is called by its key there instead.
-	Name string `json:"name,omitempty" yaml:"name,omitempty"`
+// Of returns the Limit of a limiter that all requests share.
+func Of(l limiter.Limiter) Limit { return Limit{admission.Of[*http.Request](l)} }
+
+// ByKey returns the Limit of a limiter for each key; see [PerKey]. If key is nil, it is [ClientAddress] without options.
+func ByKey(l limiter.Partitioned[string], key Key) Limit {
+	if key == nil {
+		key = clientAddress(nil)
+	}
+	return Limit{admission.ByKey(l, key)}
+}
+
+// ByRequest returns the Limit of a limiter that is partitioned by the request itself: for keys that are not strings, and
+// for limiters of a registry, which find the request with [RequestFrom].
+func ByRequest(l limiter.Partitioned[*http.Request]) Limit { return Limit{admission.ByRequest(l)} }
+
+// ByPipeline returns the Limit that runs the rest of the request, later policies included, through p. If p comes from a
+// registry, a reload changes the limit. The rules of [Through] apply.
+//
+// A limiter that is partitioned by the request finds it with [RequestFrom]:
+//
+//	b.Add(ratelimit.NewPartitioned(perUser, weirhttp.RequestFrom, nil))
+//
+// Make such a policy the last one of its route. If a later policy rejects the request, a concurrency limit inside the
+// pipeline gets its permits back, but a rate limit does not get back the tokens that it has spent.
+func ByPipeline(p *pipeline.Pipeline) Limit { return Limit{admission.ByPipeline[*http.Request](p)} }
+
+// A Policy limits requests: what it asks, what a request costs, and what happens to a request that is rejected. Limit must
+// be set. Every policy asks its own limiter, so equal keys of two policies do not share one.
+type Policy struct {
+	// Limit is what the policy asks.
+	Limit Limit `json:"-" yaml:"-"`
+
 	// Cost returns how many permits a request takes. If nil, a request takes 1. A
 	// request of cost 0 takes none, and is admitted if any are left.
 	Cost func(r *http.Request) int `json:"-" yaml:"-"`
@@ -57,7 +75,7 @@ type Policy struct {
 	// [limiter.ReasonPartitionLimit]. A panic of the limiter reaches the caller.
 	FailOpen bool `json:"fail_open,omitempty" yaml:"fail_open,omitempty"`
 	// Shadow makes the policy decide and report, but never reject and never wait. It
-	// cannot be combined with Pipeline: strategies have their own Shadow.
+	// cannot be combined with a pipeline: strategies have their own Shadow.
 	Shadow bool `json:"shadow,omitempty" yaml:"shadow,omitempty"`
 
 	// Status is the status of a rejected request, from 400 to 599. With 0, the
@@ -73,59 +91,50 @@ type Policy struct {
 	// [NoHeaders].
 	Headers Headers `json:"headers,omitempty" yaml:"headers,omitempty"`
 	// Quota, in permits, and Window are what the header fields tell the client; they
-	// limit nothing. With a Quota of 0, the default, the fields describe the options
-	// in force of a token bucket or a window in Limiter, or of the limiter that
-	// Partitioned or Requests has for the key, and are not sent for other limiters or a
-	// Pipeline.
+	// limit nothing. With a Quota of 0, the default, the fields describe the limits in
+	// force of a token bucket or a window, and are not sent for other limiters or a
+	// pipeline.
 	Quota  int64         `json:"quota,omitempty" yaml:"quota,omitempty"`
 	Window time.Duration `json:"window,omitempty" yaml:"window,omitempty"`
-}
-
-// PipelinePolicy returns a policy that runs the rest of the request, later policies included, through p. If p comes
-// from a registry, a reload changes the policy. The rules of [Through] apply.
-//
-// A limiter that is partitioned by the request finds it with [RequestFrom]:
-//
-//	b.Add(ratelimit.NewPartitioned(perUser, weirhttp.RequestFrom, nil))
-//
-// Make such a policy the last one of its route. If a later policy rejects the request, a concurrency limit inside the
-// pipeline gets its permits back, but a rate limit does not get back the tokens that it has spent.
-func PipelinePolicy(p *pipeline.Pipeline) Policy { return Policy{Pipeline: p} }
-
-// validate returns a [weir.OptionsError] with everything that is wrong with the policy, or nil.
-func (p *Policy) validate() error {
-	var problems validate.Problems
-	core := p.core("", "")
-	core.Validate(&problems, p.Pipeline != nil)
-	if p.Key.isInvalid() {
-		problems.Add("Key", nil, invalidKeyProblem)
-	}
-	problems.NotNegative("Timeout", p.Timeout)
-	if p.Status != 0 && (p.Status < 400 || p.Status > 599) {
-		problems.Add("Status", p.Status, "must be from 400 to 599, or 0")
-	}
-	admission.ValidateQuota(&problems, p.Quota, p.Window, p.Pipeline != nil)
-	p.Headers.validate(&problems)
-	return problems.Err("weirhttp")
-}
-
-// core returns the part of the policy that package admission knows.
-func (p *Policy) core(pipelineName, name string) admission.Policy[*http.Request] {
-	return admission.Policy[*http.Request]{
-		Name: name, Source: pipeline.Source{Pipeline: pipelineName, Strategy: name},
-		Limiter: p.Limiter, Partitioned: p.Partitioned, Requests: p.Requests,
-		Key: p.Key, Cost: p.Cost, Metered: p.Metered,
-		MaxWait: p.MaxWait, FailOpen: p.FailOpen, Shadow: p.Shadow,
-	}
 }
 
 // A preparedPolicy is a Policy that is ready for requests.
 type preparedPolicy struct {
 	admission.Policy[*http.Request]
-	options  Policy
-	handlers *handlerPipeline                      // runs handlers in Pipeline; nil: there is none
-	quota    *admission.QuotaSource[*http.Request] // nil: the policy sends no quota headers
+	options    Policy
+	handlers   *handlerPipeline // runs handlers in the pipeline; nil: there is none
+	sendsQuota bool
 }
 
-// ReasonMaxWait is the reason of the rejected lease of a request that has waited for [Policy.MaxWait].
-const ReasonMaxWait = admission.ReasonMaxWait
+// prepare returns p ready for requests, with the defaults of the Limits. It adds everything that is wrong with p to
+// problems; path is the path of p in the options.
+func (l *Limits) prepare(problems *validate.Problems, path, name string, p Policy) *preparedPolicy {
+	limit := p.Limit.core
+	var own validate.Problems
+	p.Headers.validate(&own)
+	if p.Headers == NoHeaders {
+		p.Headers = l.options.Headers
+	}
+	if p.OnRejected == nil {
+		p.OnRejected = l.options.OnRejected
+	}
+	prepared := &preparedPolicy{
+		Policy: admission.Policy[*http.Request]{
+			Name: name, Source: pipeline.Source{Pipeline: l.options.Name, Strategy: name},
+			Limit: limit, Cost: p.Cost, Metered: p.Metered, MaxWait: p.MaxWait, Timeout: p.Timeout, FailOpen: p.FailOpen,
+			Shadow: p.Shadow || l.options.Shadow && limit.Pipeline == nil, Quota: p.Quota, Window: p.Window,
+		},
+		options: p,
+	}
+	prepared.Validate(&own)
+	if p.Status != 0 && (p.Status < 400 || p.Status > 599) {
+		own.Add("Status", p.Status, "must be from 400 to 599, or 0")
+	}
+	problems.Include(path, own.Err("weirhttp"))
+
+	prepared.sendsQuota = p.Headers != NoHeaders && prepared.HasQuota()
+	if limit.Pipeline != nil {
+		prepared.handlers = newHandlerPipeline(limit.Pipeline, nil)
+	}
+	return prepared
+}

@@ -52,7 +52,7 @@ func TestPolicy_FailOpenWithAStoreThatIsAway(t *testing.T) {
 			keyed, err := shared.PartitionedFixedWindow("keyed", limits, how)
 			require.NoError(t, err)
 			memory.Fail(errors.New("connection refused"))
-			for name, p := range map[string]weirhttp.Policy{"whole": {Limiter: whole}, "keyed": {Partitioned: keyed}} {
+			for name, p := range map[string]weirhttp.Policy{"whole": {Limit: weirhttp.Of(whole)}, "keyed": {Limit: weirhttp.ByKey(keyed, nil)}} {
 				p.FailOpen = c.failOpen
 				var got heard
 				l, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{
@@ -89,8 +89,8 @@ func TestPolicy_SeverityOfARejection(t *testing.T) {
 	whole := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}))
 	t.Cleanup(func() { _ = whole.Close() })
 	for want, p := range map[pipeline.Severity]weirhttp.Policy{
-		pipeline.SeverityWarning: {Partitioned: keyed},
-		pipeline.SeverityError:   {Limiter: whole},
+		pipeline.SeverityWarning: {Limit: weirhttp.ByKey(keyed, nil)},
+		pipeline.SeverityError:   {Limit: weirhttp.Of(whole)},
 	} {
 		var got heard
 		l, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{
@@ -122,7 +122,7 @@ func TestPolicy_FailOpenWithMaxWait(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				for _, failOpen := range []bool{true, false} {
-					p := weirhttp.Policy{Requests: hanging{c.err}, MaxWait: 20 * time.Millisecond, FailOpen: failOpen}
+					p := weirhttp.Policy{Limit: weirhttp.ByRequest(hanging{c.err}), MaxWait: 20 * time.Millisecond, FailOpen: failOpen}
 					l, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{Policies: map[string]weirhttp.Policy{"p": p}})
 					require.NoError(t, err)
 					w := httptest.NewRecorder()
@@ -165,7 +165,7 @@ func TestPolicy_FailOpenWhileAStoreHangs(t *testing.T) {
 				require.NoError(t, err)
 				bucket, err := shared.TokenBucket("b", limiter.TokenBucketOptions{TokenLimit: 1000, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second, QueueLimit: 10}, how)
 				require.NoError(t, err)
-				l, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{Policies: map[string]weirhttp.Policy{"p": {Limiter: bucket, MaxWait: 50 * time.Millisecond, FailOpen: true}}})
+				l, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{Policies: map[string]weirhttp.Policy{"p": {Limit: weirhttp.Of(bucket), MaxWait: 50 * time.Millisecond, FailOpen: true}}})
 				require.NoError(t, err)
 				h := l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "p")
 				memory.Stall(true)

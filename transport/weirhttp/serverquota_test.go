@@ -65,7 +65,7 @@ func TestQuota_RemainingOfTheLease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := &remote{answer: c.answer}
 			limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{
-				Policies: map[string]weirhttp.Policy{"p": {Limiter: l}}, Headers: weirhttp.Draft11,
+				Policies: map[string]weirhttp.Policy{"p": {Limit: weirhttp.Of(l)}}, Headers: weirhttp.Draft11,
 			})
 			require.NoError(t, err)
 			w := httptest.NewRecorder()
@@ -82,7 +82,7 @@ func TestQuota_OfEachKey(t *testing.T) {
 	each := weir.Must(weirhttp.PerKey(limiter.FactoryFor[string](o), nil))
 	defer func() { _ = each.Close() }()
 	limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{Headers: weirhttp.Draft11, Policies: map[string]weirhttp.Policy{
-		"p": {Partitioned: each, Key: func(*http.Request) string { return "k" }},
+		"p": {Limit: weirhttp.ByKey(each, func(*http.Request) string { return "k" })},
 	}})
 	require.NoError(t, err)
 	told := func() string {
@@ -98,7 +98,7 @@ func TestQuota_OfEachKey(t *testing.T) {
 
 func TestQuota_LimiterThatCannotBeAsked(t *testing.T) {
 	l := &remote{answer: custom.Rejected(time.Second, limiter.ReasonUnavailable)}
-	limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{Policies: map[string]weirhttp.Policy{"p": {Limiter: l}}})
+	limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{Policies: map[string]weirhttp.Policy{"p": {Limit: weirhttp.Of(l)}}})
 	require.NoError(t, err)
 	handlers := map[string]http.Handler{
 		"a policy":   limits.Handler(http.NotFoundHandler(), "p"),
@@ -127,7 +127,7 @@ func TestQuota_AsksForKeyOnce(t *testing.T) {
 	} {
 		keyed := weir.Must(limiter.NewPartitionedByKey(key, each, nil))
 		limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
-			Policies: map[string]weirhttp.Policy{"p": {Requests: keyed}}, Headers: weirhttp.Draft11,
+			Policies: map[string]weirhttp.Policy{"p": {Limit: weirhttp.ByRequest(keyed)}}, Headers: weirhttp.Draft11,
 		}))
 		asked = 0
 		w := httptest.NewRecorder()

@@ -31,7 +31,7 @@ const StatusClientClosedRequest = status.ClientClosedRequest
 
 // StatusOf returns the status of the answer to a request with ctx whose pipeline has ended with err: 429 for a rate limit
 // that says when to come back, 503 for other rejections, timeouts and closed pipelines and limiters, 499 if the client has
-// gone, 500 for all other errors. [Through] and [PipelinePolicy] use it.
+// gone, 500 for all other errors. [Through] and [ByPipeline] use it.
 func StatusOf(ctx context.Context, err error) int { return status.Of(ctx, err).HTTP() }
 
 // statusFor returns the status of a request that the policy does not admit.

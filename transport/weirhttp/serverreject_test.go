@@ -65,7 +65,7 @@ func TestBody(t *testing.T) {
 func TestLimitsOptions_OnRejected(t *testing.T) {
 	var got Rejection
 	l := weir.Must(NewLimits(&LimitsOptions{
-		Policies: map[string]Policy{"p": {Limiter: no()}},
+		Policies: map[string]Policy{"p": {Limit: Of(no())}},
 		OnRejected: func(w http.ResponseWriter, r *http.Request, rejection Rejection) {
 			got = rejection
 			assert.Equal(t, "2", w.Header().Get("Retry-After"), "set already, and rounded up")
@@ -102,20 +102,20 @@ func TestPolicy_StatusByTheCause(t *testing.T) {
 		policy Policy
 		want   int
 	}{
-		{"a quota", Policy{Limiter: spent}, 429},
-		{"capacity", Policy{Limiter: full}, 503},
-		{"capacity in a chain", Policy{Limiter: both}, 503},
-		{"a caller's share of the capacity", Policy{Partitioned: perUser, Key: user("alice")}, 429},
-		{"no room for another key", Policy{Partitioned: perUser, Key: user("bob")}, 503},
-		{"what the policy says", Policy{Limiter: full, Status: 420}, 420},
-		{"closed", Policy{Limiter: closed}, 503},
-		{"failed", Policy{Limiter: &always{err: errStore}}, 503},
-		{"failed, but open", Policy{Limiter: &always{err: errStore}, FailOpen: true}, 200},
-		{"more than it can ever grant", Policy{Partitioned: perUser, Key: user("alice"), Cost: func(*http.Request) int { return 2 }, FailOpen: true}, 429},
-		{"more than all clients can ever get", Policy{Limiter: full, Cost: func(*http.Request) int { return 2 }, FailOpen: true}, 429},
-		{"less than nothing", Policy{Limiter: full, Cost: func(*http.Request) int { return -1 }}, 500},
-		{"shadow", Policy{Limiter: full, Shadow: true}, 200},
-		{"shadow, failed", Policy{Limiter: closed, Shadow: true}, 200},
+		{"a quota", Policy{Limit: Of(spent)}, 429},
+		{"capacity", Policy{Limit: Of(full)}, 503},
+		{"capacity in a chain", Policy{Limit: Of(both)}, 503},
+		{"a caller's share of the capacity", Policy{Limit: ByKey(perUser, user("alice"))}, 429},
+		{"no room for another key", Policy{Limit: ByKey(perUser, user("bob"))}, 503},
+		{"what the policy says", Policy{Limit: Of(full), Status: 420}, 420},
+		{"closed", Policy{Limit: Of(closed)}, 503},
+		{"failed", Policy{Limit: Of(&always{err: errStore})}, 503},
+		{"failed, but open", Policy{Limit: Of(&always{err: errStore}), FailOpen: true}, 200},
+		{"more than it can ever grant", Policy{Limit: ByKey(perUser, user("alice")), Cost: func(*http.Request) int { return 2 }, FailOpen: true}, 429},
+		{"more than all clients can ever get", Policy{Limit: Of(full), Cost: func(*http.Request) int { return 2 }, FailOpen: true}, 429},
+		{"less than nothing", Policy{Limit: Of(full), Cost: func(*http.Request) int { return -1 }}, 500},
+		{"shadow", Policy{Limit: Of(full), Shadow: true}, 200},
+		{"shadow, failed", Policy{Limit: Of(closed), Shadow: true}, 200},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": c.policy}}))

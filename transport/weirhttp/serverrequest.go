@@ -1,10 +1,15 @@
 package weirhttp
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"time"
 
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/timeout"
 	"github.com/weir-go/weir/transport/internal/admission"
 	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
 )
@@ -14,6 +19,27 @@ import (
 type call struct {
 	admission.Call[*http.Request]
 	route *route
+}
+
+// Value returns the request of the call for requestKey, and the call itself for callKey.
+func (c *call) Value(key any) any {
+	switch key.(type) {
+	case requestKey:
+		return c.Request
+	case callKey:
+		return c
+	default:
+		return c.Call.Value(key)
+	}
+}
+
+// callKey asks a context for the innermost call.
+type callKey struct{}
+
+// callOf returns the innermost call that the context belongs to, or nil.
+func callOf(ctx context.Context) *call {
+	c, _ := ctx.Value(callKey{}).(*call)
+	return c
 }
 
 // ServeHTTP admits the request or rejects it:
@@ -94,7 +120,7 @@ func (c *call) serveThrough(w http.ResponseWriter, r *http.Request, i int) {
 		reject(w, r, p.options.OnRejected, c.route.limits.options.Body, rejection)
 		return
 	}
-	undo(nil, w, r) // as Through does: a request that is shed costs nothing further out either
+	undo(w, r) // as Through does: a request that is shed costs nothing further out either
 	c.turnAway(w, r, p, "", rejection)
 }
 
@@ -102,11 +128,91 @@ func (c *call) serveThrough(w http.ResponseWriter, r *http.Request, i int) {
 func (c *call) turnAway(w http.ResponseWriter, r *http.Request, p *preparedPolicy, key string, rejection Rejection) {
 	c.GiveBackFrom(0, true)
 	handlerio.MarkRejected(w)
-	if rejection.RetryAfter > 0 {
-		writeRetryAfter(w.Header(), rejection.RetryAfter)
-	}
-	if p.quota != nil && rejection.Err == nil {
+	writeRetryAfter(w.Header(), rejection.RetryAfter)
+	if p.sendsQuota && rejection.Err == nil {
 		p.writeQuota(w, r, key, rejection.Lease, rejection.RetryAfter)
 	}
 	reject(w, r, p.options.OnRejected, c.route.limits.options.Body, rejection)
+}
+
+// undo gives back what policies further out have granted to a request that a pipeline has shed, and removes what they have
+// told the client.
+func undo(w http.ResponseWriter, r *http.Request) {
+	for c := callOf(r.Context()); c != nil; c = callOf(c.Context) {
+		c.GiveBackFrom(0, true)
+		if c.route.sendsQuotas {
+			quotaFields.Remove(w.Header())
+		}
+	}
+}
+
+// writeQuotas tells the client about every policy of the route that was asked.
+func (c *call) writeQuotas(w http.ResponseWriter, r *http.Request) {
+	for _, p := range c.route.policies[c.First:] {
+		if p.sendsQuota {
+			key, lease := c.Granted(&p.Policy, r)
+			p.writeQuota(w, r, key, lease, 0)
+		}
+	}
+}
+
+// writeQuota tells the client about one policy. A retryAfter above 0, of a rejection, replaces the reset of the quota.
+func (p *preparedPolicy) writeQuota(w http.ResponseWriter, r *http.Request, key string, lease limiter.Lease, retryAfter time.Duration) {
+	q, ok := p.CurrentQuota(r, key, lease, retryAfter)
+	switch {
+	case !ok:
+	case p.options.Headers == Legacy:
+		quotaFields.SetLegacy(w.Header(), q)
+	default:
+		quotaFields.AddDraft11(w.Header(), q)
+	}
+}
+
+// TimeoutError is the error of a request whose handler has not answered within [Policy.Timeout], and the
+// [context.Cause] of its context. [errors.Is] matches it with [pipeline.ErrRejected].
+type TimeoutError struct {
+	Policy string        // the name of the policy
+	After  time.Duration // its Timeout
+}
+
+// Error returns the policy and its Timeout.
+func (e *TimeoutError) Error() string {
+	return fmt.Sprintf("weirhttp: policy %s: no answer within %v", e.Policy, e.After)
+}
+
+// Is reports whether target is [pipeline.ErrRejected].
+func (e *TimeoutError) Is(target error) bool { return target == pipeline.ErrRejected }
+
+// Timeout returns true, as for a [net.Error].
+func (e *TimeoutError) Timeout() bool { return true }
+
+// serveTimed runs the handler within the policy's Timeout, and answers if the handler has not begun to.
+func (c *call) serveTimed(w http.ResponseWriter, r *http.Request) {
+	p := c.route.timed
+	cause := &TimeoutError{Policy: p.Name, After: p.Timeout}
+	client := handlerio.NewClientContext(r)
+	defer client.Stop()
+	ctx, cancel := context.WithTimeoutCause(client.Ctx, p.Timeout, cause)
+	defer cancel()
+
+	response := handlerio.NewResponse(w, r)
+	c.runWithin(ctx, client, response, r)
+	if response.Begun() {
+		return
+	}
+	handlerio.AwaitEnd(ctx)
+	if context.Cause(ctx) == error(cause) { //nolint:errorlint // it is this very cause
+		c.Report(r.Context(), &p.Policy, timeout.EventTimeout, pipeline.SeverityError, cause)
+		response.RestoreHeader()
+		rejection := Rejection{Policy: p.Name, Status: http.StatusServiceUnavailable, Err: cause}
+		reject(w, r, p.options.OnRejected, c.route.limits.options.Body, rejection)
+	}
+}
+
+// runWithin runs the handler within the deadline of ctx. It is a function of its own so that the limit on reading and
+// writing is lifted before serveTimed answers.
+func (c *call) runWithin(ctx context.Context, client *handlerio.ClientContext, response *handlerio.Response, r *http.Request) {
+	limited, restore := client.Limit(ctx, response, r)
+	defer restore()
+	c.route.next.ServeHTTP(response.Writer(), limited)
 }

@@ -46,32 +46,32 @@ func TestLimits_ShedRequestCostsNothing(t *testing.T) {
 			for place, handler := range map[string]func(t *testing.T, o limits, perUser map[string]weirhttp.Policy, h http.Handler) http.Handler{
 				"Global with a limiter": func(t *testing.T, o limits, perUser map[string]weirhttp.Policy, h http.Handler) http.Handler {
 					l, _ := full(t)
-					o.Global, o.Policies = weirhttp.Policy{Limiter: l}, perUser
+					o.Global, o.Policies = weirhttp.Policy{Limit: weirhttp.Of(l)}, perUser
 					return weir.Must(weirhttp.NewLimits(&o)).Handler(h, "per-user", "per-ip")
 				},
 				"Global with a pipeline": func(t *testing.T, o limits, perUser map[string]weirhttp.Policy, h http.Handler) http.Handler {
 					_, s := full(t)
-					o.Global, o.Policies = weirhttp.PipelinePolicy(weir.Must(pipeline.New("shed", s))), perUser
+					o.Global, o.Policies = weirhttp.Policy{Limit: weirhttp.ByPipeline(weir.Must(pipeline.New("shed", s)))}, perUser
 					return weir.Must(weirhttp.NewLimits(&o)).Handler(h, "per-user", "per-ip")
 				},
 				"the last policy, a limiter": func(t *testing.T, o limits, perUser map[string]weirhttp.Policy, h http.Handler) http.Handler {
 					l, _ := full(t)
-					o.Policies = policies(perUser, weirhttp.Policy{Limiter: l})
+					o.Policies = policies(perUser, weirhttp.Policy{Limit: weirhttp.Of(l)})
 					return weir.Must(weirhttp.NewLimits(&o)).Handler(h, "per-user", "per-ip", "shed")
 				},
 				"the last policy, a pipeline": func(t *testing.T, o limits, perUser map[string]weirhttp.Policy, h http.Handler) http.Handler {
 					_, s := full(t)
-					o.Policies = policies(perUser, weirhttp.PipelinePolicy(weir.Must(pipeline.New("shed", s))))
+					o.Policies = policies(perUser, weirhttp.Policy{Limit: weirhttp.ByPipeline(weir.Must(pipeline.New("shed", s)))})
 					return weir.Must(weirhttp.NewLimits(&o)).Handler(h, "per-user", "per-ip", "shed")
 				},
 				"a pipeline between others": func(t *testing.T, o limits, perUser map[string]weirhttp.Policy, h http.Handler) http.Handler {
 					_, s := full(t)
-					o.Policies = policies(perUser, weirhttp.PipelinePolicy(weir.Must(pipeline.New("shed", s))))
+					o.Policies = policies(perUser, weirhttp.Policy{Limit: weirhttp.ByPipeline(weir.Must(pipeline.New("shed", s)))})
 					return weir.Must(weirhttp.NewLimits(&o)).Handler(h, "per-user", "shed", "per-ip")
 				},
 				"a pipeline of a route inside": func(t *testing.T, o limits, perUser map[string]weirhttp.Policy, h http.Handler) http.Handler {
 					_, s := full(t)
-					o.Policies = policies(perUser, weirhttp.PipelinePolicy(weir.Must(pipeline.New("shed", s))))
+					o.Policies = policies(perUser, weirhttp.Policy{Limit: weirhttp.ByPipeline(weir.Must(pipeline.New("shed", s)))})
 					l := weir.Must(weirhttp.NewLimits(&o))
 					mux := http.NewServeMux()
 					mux.Handle("/", l.Handler(h, "shed"))
@@ -80,7 +80,7 @@ func TestLimits_ShedRequestCostsNothing(t *testing.T) {
 				"a pipeline of other limits inside": func(t *testing.T, o limits, perUser map[string]weirhttp.Policy, h http.Handler) http.Handler {
 					_, s := full(t)
 					inner := o
-					inner.Global = weirhttp.PipelinePolicy(weir.Must(pipeline.New("shed", s)))
+					inner.Global = weirhttp.Policy{Limit: weirhttp.ByPipeline(weir.Must(pipeline.New("shed", s)))}
 					o.Policies = perUser
 					return weir.Must(weirhttp.NewLimits(&o)).Handler(weir.Must(weirhttp.NewLimits(&inner)).Handler(h), "per-user", "per-ip")
 				},
@@ -92,7 +92,7 @@ func TestLimits_ShedRequestCostsNothing(t *testing.T) {
 				},
 				"Through inside, in a mux and a pipeline": func(t *testing.T, o limits, perUser map[string]weirhttp.Policy, h http.Handler) http.Handler {
 					_, s := full(t)
-					o.Policies = policies(perUser, weirhttp.PipelinePolicy(weir.Must(pipeline.New("outer", ratelimit.New(slots(1, 0), nil)))))
+					o.Policies = policies(perUser, weirhttp.Policy{Limit: weirhttp.ByPipeline(weir.Must(pipeline.New("outer", ratelimit.New(slots(1, 0), nil))))})
 					mux := http.NewServeMux()
 					mux.Handle("/", weirhttp.Through(weir.Must(pipeline.New("shed", s)), nil)(h))
 					return weir.Must(weirhttp.NewLimits(&o)).Handler(mux, "per-user", "shed", "per-ip")
@@ -117,7 +117,7 @@ func TestLimits_ShedRequestCostsNothing(t *testing.T) {
 					perUser, perIP := weir.Must(limiter.NewTokenBucket(limiter.PerMinute(10, 10))), slots(10, 0)
 					served := false
 					h := handler(t, limits{Body: weirhttp.ProblemJSON, Headers: headers}, map[string]weirhttp.Policy{
-						"per-user": {Limiter: perUser}, "per-ip": {Limiter: perIP, Quota: 10},
+						"per-user": {Limit: weirhttp.Of(perUser)}, "per-ip": {Limit: weirhttp.Of(perIP), Quota: 10},
 					}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served = true }))
 					w := httptest.NewRecorder()
 					h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
@@ -136,7 +136,7 @@ func TestLimits_ShedRequestCostsNothing(t *testing.T) {
 // What a handler has used stays spent, also if the pipeline then ends with an error.
 func TestLimits_FailedRequestIsSpent(t *testing.T) {
 	l := weir.Must(limiter.NewTokenBucket(limiter.PerMinute(10, 10)))
-	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{Global: weirhttp.Policy{Limiter: l}, Headers: weirhttp.Draft11}))
+	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{Global: weirhttp.Policy{Limit: weirhttp.Of(l)}, Headers: weirhttp.Draft11}))
 	broken := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
 		_, _ = next.Run(ctx)
 		return nil, pipeline.ErrRejected

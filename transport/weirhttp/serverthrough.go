@@ -102,8 +102,8 @@ var (
 // as its Handle, so that it does not wait for an attempt after an answer.
 //
 // When the context of the handler reaches its deadline, reading the request's body fails, and a second later writing
-// fails, so a slow client does not keep the handler. The handler's ResponseWriter has Flush, Hijack, ReadFrom and Push
-// if the one that the middleware gets has them, and [http.ResponseController] works.
+// fails, so a slow client does not keep the handler. The handler's ResponseWriter has Flush and Hijack if the one that
+// the middleware gets has them, always ReadFrom and Push, and [http.ResponseController] works.
 //
 // The middleware is for route registration, and panics if the handler is nil.
 func Through(p *pipeline.Pipeline, o *ThroughOptions) func(http.Handler) http.Handler {
@@ -129,7 +129,7 @@ func (h *throughHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if run.attempts.Begun() == 0 {
 		handlerio.MarkRejected(w)
-		undo(nil, w, r)
+		undo(w, r)
 	}
 	body := t.options.Body
 	if c := callOf(r.Context()); body == nil && c != nil {

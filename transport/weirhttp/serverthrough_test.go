@@ -76,7 +76,7 @@ func TestThrough_StrategiesSeeTheStatus(t *testing.T) {
 func TestThrough_StrategiesSeeRejectionsInside(t *testing.T) {
 	var seen error
 	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
-		"busy": {Limiter: concurrencyInUse(t)}, "quota": {Limiter: no()}, "teapot": {Limiter: no(), Status: 420},
+		"busy": {Limit: Of(concurrencyInUse(t))}, "quota": {Limit: Of(no())}, "teapot": {Limit: Of(no()), Status: 420},
 	}}))
 	everything := &ThroughOptions{Failed: func(int) bool { return true }}
 	for policy, status := range map[string]int{"busy": 503, "quota": 429, "teapot": 420} {
@@ -92,8 +92,8 @@ func TestThrough_StrategiesSeeRejectionsInside(t *testing.T) {
 	get(around(t, nil, seeing(&seen))(l.Handler(served, "teapot")))
 	assert.Equal(t, "400", seen.(interface{ ErrorType() string }).ErrorType(), "as every status that is not registered")
 
-	fine := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: no()}, Body: answers(http.StatusOK)}))
-	silent := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: no()}, Body: func(http.ResponseWriter, *http.Request, Rejection) {}}))
+	fine := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: Of(no())}, Body: answers(http.StatusOK)}))
+	silent := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: Of(no())}, Body: func(http.ResponseWriter, *http.Request, Rejection) {}}))
 	for _, l := range []*Limits{fine, silent} {
 		assert.Equal(t, 200, get(around(t, nil, seeing(&seen))(l.Handler(served))).Code)
 		assert.NoError(t, seen, "the answer says that all is well")
@@ -105,7 +105,7 @@ func TestThrough_RejectionsInsideDoNotMoveACircuit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		breaker := circuitbreaker.New(&circuitbreaker.Options{ConsecutiveFailures: 2, BreakDuration: time.Second})
 		full, free := concurrencyInUse(t), concurrency(t, 1, 0)
-		l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"full": {Limiter: full}, "free": {Limiter: free}}}))
+		l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"full": {Limit: Of(full)}, "free": {Limit: Of(free)}}}))
 		through := around(t, nil, breaker)
 		rejected, broken := through(l.Handler(served, "full")), through(l.Handler(answering(502), "free"))
 		for range 10 {
@@ -264,7 +264,7 @@ func TestThrough_HandlerNeverRunsTwiceAtOnce(t *testing.T) {
 
 type callKeyForTest struct{}
 
-func TestPipelinePolicy_WithOtherPolicies(t *testing.T) {
+func TestByPipeline_WithOtherPolicies(t *testing.T) {
 	before, after := yes(), no()
 	var seen error
 	p := weir.Must(pipeline.New("p", seeing(&seen)))
@@ -272,8 +272,8 @@ func TestPipelinePolicy_WithOtherPolicies(t *testing.T) {
 	slow := weir.Must(pipeline.New("s", timeout.New(time.Millisecond, nil)))
 	page := weir.Must(pipeline.New("f", instead(saying("page"), nil)))
 	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
-		"before": {Limiter: before}, "after": {Limiter: after},
-		"p": PipelinePolicy(p), "rejecting": {Pipeline: rejecting, Status: 418}, "slow": PipelinePolicy(slow), "page": PipelinePolicy(page),
+		"before": {Limit: Of(before)}, "after": {Limit: Of(after)},
+		"p": Policy{Limit: ByPipeline(p)}, "rejecting": {Limit: ByPipeline(rejecting), Status: 418}, "slow": Policy{Limit: ByPipeline(slow)}, "page": Policy{Limit: ByPipeline(page)},
 	}}))
 	assert.Equal(t, 429, get(l.Handler(served, "before", "p", "after")).Code)
 	assert.ErrorIs(t, seen, pipeline.ErrRejected)
@@ -287,7 +287,7 @@ func TestPipelinePolicy_WithOtherPolicies(t *testing.T) {
 	assert.Equal(t, 503, get(l.Handler(waits, "before", "slow")).Code)
 	before.check(t, 4, 2, 2) // it ran, so it cost
 	assert.Equal(t, "page", get(l.Handler(waits, "page")).Body.String())
-	_, err := NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Pipeline: p, Shadow: true}}})
+	_, err := NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limit: ByPipeline(p), Shadow: true}}})
 	assert.ErrorIs(t, err, weir.ErrInvalidOptions)
 }
 
@@ -302,7 +302,7 @@ func TestThrough_NoAttemptAfterTheAnswer(t *testing.T) {
 	slots := concurrency(t, 1, 0)
 	ran := 0
 	count := handler(func(http.ResponseWriter, *http.Request) { ran++ })
-	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": PipelinePolicy(p), "slots": {Limiter: slots}}}))
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": Policy{Limit: ByPipeline(p)}, "slots": {Limit: Of(slots)}}}))
 	for _, h := range []http.Handler{Through(p, nil)(count), l.Handler(count, "p", "slots")} {
 		ran = 0
 		get(h)
@@ -318,8 +318,8 @@ func TestThrough_TimeoutIsAFailureOfTheHandler(t *testing.T) {
 	waits := handler(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	timedOut := weir.Must(pipeline.New("t", timeout.New(time.Millisecond, nil)))
 	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
-		"p": {Limiter: yes(), Timeout: time.Millisecond}, "t": PipelinePolicy(timedOut),
-		"rejecting": PipelinePolicy(weir.Must(pipeline.New("r", instead(nil, pipeline.ErrRejected)))),
+		"p": {Limit: Of(yes()), Timeout: time.Millisecond}, "t": Policy{Limit: ByPipeline(timedOut)},
+		"rejecting": Policy{Limit: ByPipeline(weir.Must(pipeline.New("r", instead(nil, pipeline.ErrRejected))))},
 	}}))
 	for name, c := range map[string]struct {
 		inner  http.Handler
@@ -354,7 +354,7 @@ func TestThrough_AnswerHasNotTheHandlersHeader(t *testing.T) {
 	})
 	p := weir.Must(pipeline.New("t", timeout.New(time.Millisecond, nil)))
 	l := weir.Must(NewLimits(&LimitsOptions{Headers: Draft11, Policies: map[string]Policy{
-		"p": {Limiter: bucket(t, 10), Timeout: time.Millisecond}, "t": PipelinePolicy(p), "bucket": {Limiter: bucket(t, 10)},
+		"p": {Limit: Of(bucket(t, 10)), Timeout: time.Millisecond}, "t": Policy{Limit: ByPipeline(p)}, "bucket": {Limit: Of(bucket(t, 10))},
 	}}))
 	for name, h := range map[string]http.Handler{
 		"a policy's Timeout": l.Handler(gives, "p"), "Through": Through(p, nil)(gives), "a pipeline": l.Handler(gives, "bucket", "t"),

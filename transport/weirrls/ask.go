@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/internal/answerby"
@@ -36,7 +35,7 @@ func (d *decision) ask() {
 		return
 	}
 	d.asking = beforeDeadline(d.ctx)
-	d.rejected = d.isRejected()
+	d.rejected = d.rejectedInProcess()
 	if slow > 1 {
 		d.concurrently(d.takesTime, d.askNow)
 	}
@@ -58,9 +57,9 @@ func beforeDeadline(ctx context.Context) context.Context {
 	return answerby.With(ctx, deadline.Add(-time.Until(deadline)/4))
 }
 
-// goingOn returns the result of f, which must go on after the moment at which a request with that context is to be answered.
-// If f has not returned by then, ok is false and err is nil. f must not use the decision.
-func goingOn[T any](asking context.Context, f func() (T, error)) (v T, ok bool, err error) {
+// inTime returns the result of f, which goes on also after the moment at which a request with that context is to be
+// answered. If f has not returned by then, ok is false and err is nil. f must not use the decision.
+func inTime[T any](asking context.Context, f func() (T, error)) (v T, ok bool, err error) {
 	by, bounded := answerby.Of(asking)
 	if !bounded {
 		v, err = f()
@@ -87,8 +86,8 @@ func goingOn[T any](asking context.Context, f func() (T, error)) (v T, ok bool, 
 	}
 }
 
-// isRejected reports whether a limit that was asked rejects the request by itself.
-func (d *decision) isRejected() bool {
+// rejectedInProcess reports whether a limit that was asked rejects the request by itself.
+func (d *decision) rejectedInProcess() bool {
 	if d.service.options.Shadow {
 		return false
 	}
@@ -115,37 +114,23 @@ func (d *decision) takesTime(c *check) bool {
 // concurrently calls f with each check for which include returns true, on several goroutines. It calls f for the checks of
 // one counter in order, because their sums depend on the order. If f ends its goroutine, some checks can be left out.
 func (d *decision) concurrently(include func(*check) bool, f func(*check)) {
-	var groups [][]*check
-	counters := make(map[counterOf]int) // the group of each counter
+	groups := make(map[counterOf][]*check)
 	for i := range d.checks {
-		c := &d.checks[i]
-		if !include(c) {
-			continue
-		}
-		of := d.counterOf(c)
-		g, ok := counters[of]
-		if !ok {
-			g = len(groups)
-			counters[of] = g
-			groups = append(groups, nil)
-		}
-		groups[g] = append(groups[g], c)
-	}
-	var next atomic.Int64
-	work := func() {
-		for {
-			g := next.Add(1) - 1
-			if g >= int64(len(groups)) {
-				return
-			}
-			for _, c := range groups[g] {
-				f(c)
-			}
+		if c := &d.checks[i]; include(c) {
+			of := d.counterOf(c)
+			groups[of] = append(groups[of], c)
 		}
 	}
 	var wg sync.WaitGroup
-	for range min(len(groups), maxConcurrent) {
-		wg.Go(work)
+	running := make(chan struct{}, maxConcurrent)
+	for _, checks := range groups {
+		running <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-running }()
+			for _, c := range checks {
+				f(c)
+			}
+		})
 	}
 	wg.Wait()
 }
@@ -159,13 +144,10 @@ type counterOf struct {
 
 func (d *decision) counterOf(c *check) counterOf {
 	if c.kind == exact {
-		return counterOf{limit: c.limit, key: c.partition}
+		return counterOf{limit: c.limit, key: c.key}
 	}
-	return counterOf{key: string(d.key(c)), span: c.span}
+	return counterOf{key: c.key, span: c.span}
 }
-
-// key returns the key of the counter of a window or an override.
-func (d *decision) key(c *check) []byte { return d.keys[c.keyFrom:c.keyTo] }
 
 // askNow asks the limit of c, and sets its answer. A panic of the limiter is the error of c, and so is a Goexit on a
 // goroutine of concurrently.
@@ -195,7 +177,7 @@ func (d *decision) askLimit(c *check) (err error) {
 	case c.negative:
 		return d.giveBack(c)
 	case d.rejected && c.limit.OnOverrun == OverrunNothing && c.limit.charges():
-		return d.look(c)
+		return d.wouldGrant(c)
 	default:
 		return d.acquire(d.asking, c)
 	}

@@ -1,7 +1,6 @@
 package weirrls
 
 import (
-	"bytes"
 	"context"
 	"errors"
 )
@@ -54,10 +53,10 @@ var errLate = errors.New("weirrls: the store has not answered in time")
 func (d *decision) add(c *check, n int64) (sum int64, err error) {
 	counters := d.service.options.Counters
 	if !counters.shared {
-		return counters.hits.count(d.ctx, c.span, d.key(c), n)
+		return counters.hits.count(d.ctx, c.span, c.key, n)
 	}
-	ctx, span, key := context.WithoutCancel(d.ctx), c.span, bytes.Clone(d.key(c))
-	sum, ok, err := goingOn(d.asking, func() (int64, error) { return counters.hits.count(ctx, span, key, n) })
+	ctx, span, key := context.WithoutCancel(d.ctx), c.span, c.key
+	sum, ok, err := inTime(d.asking, func() (int64, error) { return counters.hits.count(ctx, span, key, n) })
 	if !ok && err == nil {
 		err = errLate
 	}

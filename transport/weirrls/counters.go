@@ -2,7 +2,7 @@ package weirrls
 
 import (
 	"context"
-	"encoding/binary"
+	"strconv"
 
 	"github.com/weir-go/weir/internal/validate"
 )
@@ -17,8 +17,8 @@ type Counters struct {
 // A hitCounter counts the hits of spans.
 type hitCounter interface {
 	// count adds n to what was counted for a key in a span, and returns the sum. n can be negative; the sum does not fall
-	// below 0. If n is 0, it returns the sum. It does not keep key. The hits of a span that is over can be forgotten.
-	count(ctx context.Context, span timeSpan, key []byte, n int64) (sum int64, err error)
+	// below 0. If n is 0, it returns the sum. The hits of a span that is over can be forgotten.
+	count(ctx context.Context, span timeSpan, key string, n int64) (sum int64, err error)
 }
 
 // CountersOptions are the options of [NewCounters] and [NewSharedCounters]. The zero value has the defaults.
@@ -83,17 +83,17 @@ func newMemoryCounters(maxKeys int) *memoryCounters {
 	return m
 }
 
-func (m *memoryCounters) count(_ context.Context, span timeSpan, key []byte, n int64) (sum int64, err error) {
+func (m *memoryCounters) count(_ context.Context, span timeSpan, key string, n int64) (sum int64, err error) {
 	return m.add(span, key, n), nil
 }
 
 // add is count, which cannot fail in memory.
-func (m *memoryCounters) add(span timeSpan, key []byte, n int64) (sum int64) {
+func (m *memoryCounters) add(span timeSpan, key string, n int64) (sum int64) {
 	if u, ok := unitOf(span.seconds); ok {
 		return m.whole[u].count(span, key, n)
 	}
 	u := unitAtLeast(span.seconds)
-	return m.other[u].count(span, appendLength(key, span.seconds), n)
+	return m.other[u].count(span, key+"\x00"+strconv.FormatInt(span.seconds, 10), n) // a key differs for each length of a span
 }
 
 // unitAtLeast returns the shortest unit of at least that many seconds, or a year.
@@ -103,10 +103,4 @@ func unitAtLeast(seconds int64) Unit {
 		u++
 	}
 	return u
-}
-
-// appendLength returns a copy of a key that differs for each length of a span.
-func appendLength(key []byte, seconds int64) []byte {
-	own := make([]byte, 0, len(key)+8)
-	return binary.LittleEndian.AppendUint64(append(own, key...), uint64(seconds)) //nolint:gosec // at least 1
 }

@@ -36,7 +36,7 @@ func eachCounters(t *testing.T, f func(t *testing.T, c *Counters)) {
 func TestCounters(t *testing.T) {
 	eachCounters(t, func(t *testing.T, c *Counters) {
 		count := func(span timeSpan, key string, n int64) int64 {
-			sum, err := c.hits.count(t.Context(), span, []byte(key), n)
+			sum, err := c.hits.count(t.Context(), span, key, n)
 			require.NoError(t, err)
 			return sum
 		}
@@ -74,7 +74,7 @@ func TestCounters_WithinASpan(t *testing.T) {
 				span := spanAt(time.Now().Unix(), seconds)
 				n := random.Int64N(7) - 2
 				want[span] = max(0, want[span]+n)
-				sum, err := c.hits.count(t.Context(), span, []byte("k"), n)
+				sum, err := c.hits.count(t.Context(), span, "k", n)
 				require.NoError(t, err)
 				require.Equal(t, want[span], sum, seconds)
 			}
@@ -88,7 +88,7 @@ func TestCounters_LateCaller(t *testing.T) {
 	c := newMemoryCounters(10)
 	now := spanAt(time.Now().Unix(), 60)
 	before := timeSpan{now.begin - 60, 60}
-	key := []byte("k")
+	key := "k"
 	assert.EqualValues(t, 3, c.add(before, key, 3))
 	assert.EqualValues(t, 1, c.add(now, key, 1))
 	assert.EqualValues(t, 1, c.add(before, key, -3))
@@ -115,7 +115,7 @@ func TestCounters_MaxKeys(t *testing.T) {
 		n := int64(random.IntN(3))
 		truth[key] += n
 		total += n
-		sum := c.add(span, []byte(key), n)
+		sum := c.add(span, key, n)
 		require.GreaterOrEqual(t, sum, truth[key])
 		require.LessOrEqual(t, sum, truth[key]+total/maxKeys+1)
 	}
@@ -126,14 +126,14 @@ func TestCounters_MaxKeys(t *testing.T) {
 		assert.EqualValues(t, i, shard.current.all[at].inHeap)
 		assert.LessOrEqual(t, shard.current.all[shard.current.heap[max(0, (i-1)/2)]].total(), shard.current.all[at].total())
 	}
-	assert.EqualValues(t, 1, c.add(timeSpan{span.seconds, span.seconds}, []byte("new"), 1), "a new unit begins at 0")
+	assert.EqualValues(t, 1, c.add(timeSpan{span.seconds, span.seconds}, "new", 1), "a new unit begins at 0")
 }
 
 // TestCounters_MaxKeysGivingBack: giving back lets no key that has lost its counter begin below what it had.
 func TestCounters_MaxKeysGivingBack(t *testing.T) {
 	c := newMemoryCounters(2)
 	span := timeSpan{0, 60}
-	count := func(key string, n int64) int64 { return c.add(span, []byte(key), n) }
+	count := func(key string, n int64) int64 { return c.add(span, key, n) }
 	count("a", 5)
 	count("b", 6)
 	assert.EqualValues(t, 6, count("c", 1), "it goes on from a")
@@ -148,16 +148,16 @@ func TestCounters_ConcurrentSafe(t *testing.T) {
 		for g := range 8 {
 			wg.Go(func() {
 				for i := range 500 {
-					_, err := c.hits.count(t.Context(), span, []byte(strconv.Itoa(i%5)), 1)
+					_, err := c.hits.count(t.Context(), span, strconv.Itoa(i%5), 1)
 					assert.NoError(t, err)
-					_, err = c.hits.count(t.Context(), timeSpan{span.begin, int64(50 + g)}, []byte("k"), 1)
+					_, err = c.hits.count(t.Context(), timeSpan{span.begin, int64(50 + g)}, "k", 1)
 					assert.NoError(t, err)
 				}
 			})
 		}
 		wg.Wait()
 		for i := range 5 {
-			sum, err := c.hits.count(t.Context(), span, []byte(strconv.Itoa(i)), 0)
+			sum, err := c.hits.count(t.Context(), span, strconv.Itoa(i), 0)
 			require.NoError(t, err)
 			assert.EqualValues(t, 800, sum)
 		}

@@ -1,6 +1,7 @@
 package weirrls
 
 import (
+	"container/heap"
 	"hash/maphash"
 	"sync"
 
@@ -33,9 +34,9 @@ func (t *counterTable) init() {
 }
 
 // count adds n to the counter of a key in a span, and returns the sum.
-func (t *counterTable) count(span timeSpan, key []byte, n int64) (sum int64) {
+func (t *counterTable) count(span timeSpan, key string, n int64) (sum int64) {
 	t.once.Do(t.init)
-	return t.shards[maphash.Bytes(t.seed, key)%uint64(len(t.shards))].count(span.begin, key, n)
+	return t.shards[maphash.String(t.seed, key)%uint64(len(t.shards))].count(span.begin, key, n)
 }
 
 // A counterShard has the counters of some keys in two generations: counters that were used in the unit that runs now, and
@@ -57,10 +58,10 @@ type counterShard struct {
 
 // A generation has the counters that were used in one unit.
 type generation struct {
-	at    map[string]int32 // where in all the counter of a key is
+	at    map[string]int // where in all the counter of a key is
 	all   []counter
-	heap  []int32 // once there are max counters: their places in all, the smallest sum at the root
-	floor int64   // the largest sum that a new key went on from
+	heap  []int // once there are max counters: their places in all, the smallest sum at the root
+	floor int64 // the largest sum that a new key went on from
 }
 
 type counter struct {
@@ -68,12 +69,12 @@ type counter struct {
 	begin  int64 // of the span
 	base   int64 // the sum that the key went on from
 	sum    int64 // of the hits since
-	inHeap int32 // where in heap the counter is
+	inHeap int   // where in heap the counter is
 }
 
 func (c *counter) total() int64 { return saturate.Add(c.base, c.sum) }
 
-func (s *counterShard) count(begin int64, key []byte, n int64) (sum int64) {
+func (s *counterShard) count(begin int64, key string, n int64) (sum int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.turn(begin - begin%s.length)
@@ -115,11 +116,11 @@ func (s *counterShard) turn(begin int64) {
 func (s *counterShard) floor() int64 { return max(s.current.floor, s.older.floor) }
 
 // find returns the place of the counter of a key, and makes one if there is none and n is above 0.
-func (s *counterShard) find(key []byte, begin, n int64) (i int32, ok bool) {
-	if i, ok := s.current.at[string(key)]; ok {
+func (s *counterShard) find(key string, begin, n int64) (i int, ok bool) {
+	if i, ok := s.current.at[key]; ok {
 		return i, true
 	}
-	if j, ok := s.older.at[string(key)]; ok {
+	if j, ok := s.older.at[key]; ok {
 		c := s.older.all[j]
 		delete(s.older.at, c.key)
 		return s.add(c), true
@@ -127,17 +128,17 @@ func (s *counterShard) find(key []byte, begin, n int64) (i int32, ok bool) {
 	if n <= 0 {
 		return 0, false
 	}
-	return s.add(counter{key: string(key), begin: begin}), true
+	return s.add(counter{key: key, begin: begin}), true
 }
 
 // add adds a counter, and returns its place. One without hits is that of a new key.
-func (s *counterShard) add(c counter) (i int32) {
+func (s *counterShard) add(c counter) (i int) {
 	g := &s.current
 	if len(g.all) < s.max {
 		if g.at == nil {
-			g.at = make(map[string]int32)
+			g.at = make(map[string]int)
 		}
-		i = int32(len(g.all)) //nolint:gosec // below max
+		i = len(g.all)
 		g.all = append(g.all, c)
 	} else {
 		i = g.evict()
@@ -155,7 +156,7 @@ func (s *counterShard) add(c counter) (i int32) {
 }
 
 // evict removes the key of the counter with the smallest sum, and returns its place.
-func (g *generation) evict() (i int32) {
+func (g *generation) evict() (i int) {
 	i = g.heap[0]
 	smallest := &g.all[i]
 	g.floor = max(g.floor, smallest.total())
@@ -170,53 +171,33 @@ func (g *generation) clear() {
 	g.all, g.heap, g.floor = g.all[:0], nil, 0
 }
 
+// A generation is a [heap.Interface], without Push and Pop, once it has max counters.
+
+func (g *generation) Len() int { return len(g.heap) }
+
+func (g *generation) Less(a, b int) bool { return g.all[g.heap[a]].total() < g.all[g.heap[b]].total() }
+
+func (g *generation) Swap(a, b int) {
+	g.heap[a], g.heap[b] = g.heap[b], g.heap[a]
+	g.all[g.heap[a]].inHeap = a
+	g.all[g.heap[b]].inHeap = b
+}
+
+func (g *generation) Push(any) { panic("not used") }
+func (g *generation) Pop() any { panic("not used") }
+
 // makeHeap orders the counters by their sums.
 func (g *generation) makeHeap() {
-	g.heap = make([]int32, len(g.all))
+	g.heap = make([]int, len(g.all))
 	for i := range g.heap {
-		g.heap[i] = int32(i) //nolint:gosec // below max
-		g.all[i].inHeap = g.heap[i]
+		g.heap[i], g.all[i].inHeap = i, i
 	}
-	for at := len(g.heap)/2 - 1; at >= 0; at-- {
-		g.down(at)
-	}
+	heap.Init(g)
 }
 
 // fix restores the order after the sum of one counter has changed.
-func (g *generation) fix(i int32) {
-	if g.heap == nil {
-		return
+func (g *generation) fix(i int) {
+	if g.heap != nil {
+		heap.Fix(g, g.all[i].inHeap)
 	}
-	at := int(g.all[i].inHeap)
-	for at > 0 && g.less(at, (at-1)/2) {
-		g.swap(at, (at-1)/2)
-		at = (at - 1) / 2
-	}
-	g.down(at)
-}
-
-// down moves the counter at a place of the heap down to where it belongs.
-func (g *generation) down(at int) {
-	for {
-		child := 2*at + 1
-		if child >= len(g.heap) {
-			return
-		}
-		if child+1 < len(g.heap) && g.less(child+1, child) {
-			child++
-		}
-		if !g.less(child, at) {
-			return
-		}
-		g.swap(child, at)
-		at = child
-	}
-}
-
-func (g *generation) less(a, b int) bool { return g.all[g.heap[a]].total() < g.all[g.heap[b]].total() }
-
-func (g *generation) swap(a, b int) {
-	g.heap[a], g.heap[b] = g.heap[b], g.heap[a]
-	g.all[g.heap[a]].inHeap = int32(a) //nolint:gosec // below max
-	g.all[g.heap[b]].inHeap = int32(b) //nolint:gosec // below max
 }

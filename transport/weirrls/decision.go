@@ -3,7 +3,6 @@ package weirrls
 import (
 	"context"
 	"math"
-	"sync"
 	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -31,8 +30,7 @@ type decision struct {
 	request *ratelimitv3.RateLimitRequest
 
 	checks []check // one for each descriptor
-	keys   []byte  // the keys of the counters of windows; see key
-	buf    []byte  // memory for names
+	buf    []byte  // memory for names and keys
 	now    int64   // in seconds since 1970, if a check has a span
 
 	listening, measuring bool
@@ -49,21 +47,21 @@ type check struct {
 	hits     uint64
 	negative bool // the hits are given back
 
+	key string // of the counter, or of Partitioned
+
 	// An exact limit.
-	partition string // the key of Partitioned
-	lease     limiter.Lease
-	rest      limiter.Lease // what OverrunRest took
-	level     limiter.Level // if leveled
-	leveled   bool
+	lease   limiter.Lease
+	rest    limiter.Lease // what OverrunRest took
+	level   limiter.Level // if leveled
+	leveled bool
 
 	// A window or an override.
-	keyFrom, keyTo int // of the counter, in decision.keys
-	span           timeSpan
-	allowed        uint32
-	unit           protoUnit
-	multiplier     uint32 // 0: none
-	sum            int64
-	counted        bool // the hits are counted
+	span       timeSpan
+	allowed    uint32
+	unit       protoUnit
+	multiplier uint32 // 0: none
+	sum        int64
+	counted    bool // the hits are counted
 
 	answer   answer
 	asked    bool          // the limiter was asked
@@ -97,26 +95,11 @@ const (
 // over reports whether the limit is against the request.
 func (c *check) over() bool { return c.answer == overLimit || c.answer == failed }
 
-// decisions are used again, so that a request does not allocate one with all its checks.
-var decisions = sync.Pool{New: func() any { return new(decision) }}
-
-// The most that a decision in the pool keeps, so that one huge request does not take memory for long.
-const (
-	maxPooledChecks = 64
-	maxPooledBytes  = 16 << 10
-)
-
 func newDecision(ctx context.Context, s *Service, r *ratelimitv3.RateLimitRequest) *decision {
-	d := decisions.Get().(*decision)
-	d.ctx, d.asking, d.service, d.request = ctx, ctx, s, r
-	d.rules = s.current.Load()
+	d := &decision{ctx: ctx, asking: ctx, service: s, request: r, rules: s.current.Load()}
 	d.domain = d.rules.rules.domains[r.GetDomain()]
 	d.listening, d.measuring = s.events.listens(ctx)
-	n := len(r.GetDescriptors())
-	if cap(d.checks) < n {
-		d.checks = make([]check, n)
-	}
-	d.checks = d.checks[:n]
+	d.checks = make([]check, len(r.GetDescriptors()))
 	return d
 }
 
@@ -129,11 +112,6 @@ func (d *decision) end(finished bool) {
 	}
 	for i := range d.checks {
 		d.checks[i].release()
-	}
-	clear(d.checks)
-	*d = decision{checks: d.checks, keys: d.keys[:0], buf: d.buf[:0]}
-	if cap(d.checks) <= maxPooledChecks && cap(d.keys) <= maxPooledBytes && cap(d.buf) <= maxPooledBytes {
-		decisions.Put(d)
 	}
 }
 
@@ -234,9 +212,9 @@ func (d *decision) time() int64 {
 	return d.now
 }
 
-// prepareKey finds the key of the counter.
+// prepareKey finds the key of the counter, or of Partitioned.
 func (d *decision) prepareKey(c *check, entries []*common.RateLimitDescriptor_Entry) {
-	from := len(d.keys)
+	key := make([]byte, 0, 128)
 	switch {
 	case c.kind == window:
 		w := c.limit.Window
@@ -246,20 +224,14 @@ func (d *decision) prepareKey(c *check, entries []*common.RateLimitDescriptor_En
 		return
 	}
 	if c.kind != exact { // the counters are those of all domains
-		d.keys = append(appendEscaped(d.keys, d.domain.name, `\,`), ',')
+		key = append(appendEscaped(key, d.domain.name, `\,`), ',')
 	}
 	if c.shares {
-		d.keys = d.domain.appendSharedKey(d.keys, entries, &d.buf)
+		key = d.domain.appendSharedKey(key, entries, &d.buf)
 	} else {
-		d.keys = appendKey(d.keys, entries)
+		key = appendKey(key, entries)
 	}
-	d.keys = bounded(d.keys, from)
-	if c.kind == exact {
-		c.partition = string(d.keys[from:])
-		d.keys = d.keys[:from]
-		return
-	}
-	c.keyFrom, c.keyTo = from, len(d.keys)
+	c.key = bounded(key)
 }
 
 // decide decides about the request by the answers of its limits: it is over if an ordinary limit is, or if all limits with

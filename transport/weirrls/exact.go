@@ -43,12 +43,12 @@ func (d *decision) acquire(ctx context.Context, c *check) error {
 	}
 }
 
-// look finds out whether the limiter would grant the hits, and takes none. It is for a request that is rejected already:
+// wouldGrant finds out whether the limiter would grant the hits, and takes none. It is for a request that is rejected already:
 // what was taken could not always be given back to a store, and would take another round trip.
-func (d *decision) look(c *check) error {
-	level, err := c.limit.charge(d.asking, c.partition, 0)
+func (d *decision) wouldGrant(c *check) error {
+	level, err := c.limit.charge(d.asking, c.key, 0)
 	if err != nil {
-		ctx, cancel := d.briefly()
+		ctx, cancel := d.secondTry()
 		defer cancel()
 		return d.acquire(ctx, c) // the outage policy decides
 	}
@@ -63,10 +63,10 @@ func (d *decision) look(c *check) error {
 // secondWait is how long a store that has just not answered is waited for when it is asked again.
 const secondWait = time.Millisecond
 
-// briefly returns the context for asking a store again that has just not answered. Once the store counts as away, its
+// secondTry returns the context for asking a store again that has just not answered. Once the store counts as away, its
 // limiters answer at once. Before that, another wait as long as the first one would take longer than Envoy waits. If the
 // request has a deadline, beforeDeadline leaves no time for a second wait.
-func (d *decision) briefly() (context.Context, context.CancelFunc) {
+func (d *decision) secondTry() (context.Context, context.CancelFunc) {
 	if _, ok := answerby.Of(d.asking); ok {
 		return d.asking, func() {}
 	}
@@ -75,7 +75,7 @@ func (d *decision) briefly() (context.Context, context.CancelFunc) {
 
 // tryAcquire asks the limiter for the hits.
 func (d *decision) tryAcquire(ctx context.Context, c *check) error {
-	lease, err := c.limit.tryAcquire(ctx, c.partition, int(c.hits)) //nolint:gosec // at most MaxInt
+	lease, err := c.limit.tryAcquire(ctx, c.key, int(c.hits)) //nolint:gosec // at most MaxInt
 	if err != nil {
 		lease.Release() // a limiter of the program can grant permits and return an error
 		if !errors.Is(err, limiter.ErrPermitCount) {
@@ -87,13 +87,13 @@ func (d *decision) tryAcquire(ctx context.Context, c *check) error {
 	return nil
 }
 
-// restAttempts is how often takeRest asks: between its look and its attempt, other requests can take permits.
+// restAttempts is how often takeRest asks: between its question and its attempt, other requests can take permits.
 const restAttempts = 3
 
 // takeRest takes what is left.
 func (d *decision) takeRest(c *check) error {
 	for range restAttempts {
-		level, err := c.limit.charge(d.asking, c.partition, 0)
+		level, err := c.limit.charge(d.asking, c.key, 0)
 		if err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func (d *decision) takeRest(c *check) error {
 			return nil
 		}
 		n := min(clampInt(c.hits), clampInt(uint64(level.Remaining)))
-		lease, err := c.limit.tryAcquire(d.asking, c.partition, n)
+		lease, err := c.limit.tryAcquire(d.asking, c.key, n)
 		if err != nil {
 			lease.Release()
 			return err
@@ -126,11 +126,11 @@ func (d *decision) giveBack(c *check) error {
 // charge tells the limiter of an exact limit what was used or is given back. The hits are a fact, so they are sent to a
 // store also if the caller has gone. The level is known if the store answers in time.
 func (d *decision) charge(c *check, n int) error {
-	ctx, limit, key := context.WithoutCancel(d.ctx), c.limit, c.partition
+	ctx, limit, key := context.WithoutCancel(d.ctx), c.limit, c.key
 	charge := func() (limiter.Level, error) { return limit.charge(ctx, key, n) }
 	var err error
 	if limit.remote {
-		c.level, c.leveled, err = goingOn(d.asking, charge)
+		c.level, c.leveled, err = inTime(d.asking, charge)
 		return err
 	}
 	c.level, err = charge()
@@ -147,7 +147,7 @@ func (d *decision) findLevel(c *check) {
 	var ignored error
 	defer rescue(&ignored)
 	if !c.limit.remote && c.limit.charges() {
-		if level, err := c.limit.charge(d.ctx, c.partition, 0); err == nil {
+		if level, err := c.limit.charge(d.ctx, c.key, 0); err == nil {
 			c.level, c.leveled = level, true
 			return
 		}
@@ -168,14 +168,14 @@ func (d *decision) findLevel(c *check) {
 	case !known && c.limit.charges():
 		ctx, cancel := d.asking, func() {}
 		if _, away := store.OutageKey.From(c.lease); away {
-			ctx, cancel = d.briefly()
+			ctx, cancel = d.secondTry()
 		}
 		defer cancel()
-		level, err := c.limit.charge(ctx, c.partition, 0)
+		level, err := c.limit.charge(ctx, c.key, 0)
 		c.level, c.leveled = level, err == nil
 		return
 	case !known:
-		left, known = c.limit.available(c.partition)
+		left, known = c.limit.available(c.key)
 	}
 	if known {
 		c.level, c.leveled = limiter.Level{Remaining: left}, true

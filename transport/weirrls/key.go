@@ -61,12 +61,12 @@ func appendEscaped(buf []byte, text, special string) []byte {
 	}
 }
 
-// bounded replaces the key at buf[from:] by its hash if it is too long. A hash is no other descriptor's key, because it
-// has neither = nor a comma.
-func bounded(buf []byte, from int) []byte {
-	if len(buf)-from <= maxKey {
-		return buf
+// bounded returns the key, or its hash if it is too long. A hash is no other descriptor's key, because it has neither = nor
+// a comma.
+func bounded(key []byte) string {
+	if len(key) <= maxKey {
+		return string(key)
 	}
-	sum := sha256.Sum256(buf[from:])
-	return hex.AppendEncode(append(buf[:from], "sha256:"...), sum[:])
+	sum := sha256.Sum256(key)
+	return "sha256:" + hex.EncodeToString(sum[:])
 }

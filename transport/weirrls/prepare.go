@@ -14,7 +14,6 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/transport/internal/admission"
 )
 
 // maxName bounds the names of domains and limits in bytes.
@@ -141,7 +140,7 @@ func (l *Limit) validate() error {
 	var problems validate.Problems
 	set := 0
 	for _, is := range []bool{
-		admission.IsSet(&problems, "Limiter", l.Limiter), admission.IsSet(&problems, "Partitioned", l.Partitioned), l.Window != nil, l.Unlimited,
+		problems.IsSet("Limiter", l.Limiter), problems.IsSet("Partitioned", l.Partitioned), l.Window != nil, l.Unlimited,
 	} {
 		if is {
 			set++

@@ -58,9 +58,9 @@ func NewSharedCounters(s *store.Store, o *CountersOptions) (*Counters, error) {
 	return &Counters{hits: c, shared: true}, nil
 }
 
-func (c *sharedCounters) count(ctx context.Context, span timeSpan, of []byte, n int64) (sum int64, err error) {
+func (c *sharedCounters) count(ctx context.Context, span timeSpan, of string, n int64) (sum int64, err error) {
 	w := c[unitAtLeast(span.seconds)]
-	key := string(of) + "@" + strconv.FormatInt(span.begin, 10) + "+" + strconv.FormatInt(span.seconds, 10)
+	key := of + "@" + strconv.FormatInt(span.begin, 10) + "+" + strconv.FormatInt(span.seconds, 10)
 	for {
 		// An int can have 32 bits. More than that in one request is rare, and the rest can take another round trip.
 		part := int(min(max(n, -math.MaxInt), math.MaxInt))

@@ -173,7 +173,7 @@ func TestOverride_CountRejected(t *testing.T) {
 // brokenCounters fail as told.
 type brokenCounters struct{ fail func() error }
 
-func (b brokenCounters) count(context.Context, timeSpan, []byte, int64) (int64, error) {
+func (b brokenCounters) count(context.Context, timeSpan, string, int64) (int64, error) {
 	return 0, b.fail()
 }
 

@@ -36,7 +36,7 @@ func bucket(t *testing.T, tokens int) *limiter.TokenBucket {
 
 func TestCall_ChargeAndEnd(t *testing.T) {
 	b := bucket(t, 10)
-	p := &admission.Policy[string]{Name: "p", Limiter: b, Metered: true, Cost: func(r string) int { return len(r) }}
+	p := &admission.Policy[string]{Name: "p", Limit: admission.Of[string](b), Metered: true, Cost: func(r string) int { return len(r) }}
 	var c admission.Call[string]
 	c.Begin(t.Context(), transport.NewLimits(nil))
 	_, _, ok := c.Admit(t.Context(), p, "four")
@@ -78,7 +78,7 @@ func TestCall_AdmitNamesTheCause(t *testing.T) {
 		{t.Context(), closed, 1, status.Undecided, false},
 		{gone, bucket(t, 1), 1, status.Gone, false},
 	} {
-		p := &admission.Policy[string]{Name: "p", Limiter: c.l, Cost: func(string) int { return c.cost }}
+		p := &admission.Policy[string]{Name: "p", Limit: admission.Of[string](c.l), Cost: func(string) int { return c.cost }}
 		var call admission.Call[string]
 		call.Begin(c.ctx, transport.NewLimits(nil))
 		_, refusal, ok := call.Admit(c.ctx, p, "")
@@ -101,7 +101,7 @@ func TestAdmit_AfterTheHandler(t *testing.T) {
 	transport := &admission.Transport[string]{Package: "test"}
 	slots := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
 	t.Cleanup(func() { _ = slots.Close() })
-	for _, p := range []*admission.Policy[string]{{Limiter: slots}, {Limiter: slots, FailOpen: true}} {
+	for _, p := range []*admission.Policy[string]{{Limit: admission.Of[string](slots)}, {Limit: admission.Of[string](slots), FailOpen: true}} {
 		var call admission.Call[string]
 		call.Begin(t.Context(), transport.NewLimits(nil))
 		call.End()
@@ -115,14 +115,14 @@ func TestAdmit_AfterTheHandler(t *testing.T) {
 // GiveBackOf gives back what one policy has granted, all of it, also if a lease panics, and leaves the rest.
 func TestCall_GiveBackOf(t *testing.T) {
 	other, released := bucket(t, 10), 0
-	kept := &admission.Policy[string]{Name: "kept", Limiter: other}
-	p := &admission.Policy[string]{Name: "p", Limiter: granting(func() limiter.Lease {
+	kept := &admission.Policy[string]{Name: "kept", Limit: admission.Of[string](other)}
+	p := &admission.Policy[string]{Name: "p", Limit: admission.Of[string](granting(func() limiter.Lease {
 		return custom.Granted(1, func() {
 			if released++; released == 1 {
 				panic("release")
 			}
 		})
-	})}
+	}))}
 	var c admission.Call[string]
 	c.Begin(t.Context(), transport.NewLimits(nil))
 	for _, policy := range []*admission.Policy[string]{p, kept, p} {

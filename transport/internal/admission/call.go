@@ -21,8 +21,7 @@ type Call[R any] struct {
 	context.Context   // the one that the request came with
 	Request         R // the request as the policies see it
 
-	// First is the number of the policy that the transport asks first. It is for the transport, and is here because it
-	// costs no memory here.
+	// First is the number of the policy that is asked first: 1 if a handler further out has asked the global one.
 	First int32
 
 	listening bool
@@ -101,8 +100,8 @@ func (c *Call[R]) Admit(ctx context.Context, p *Policy[R], r R) (key string, ref
 	if p.Cost != nil {
 		n = p.Cost(r)
 	}
-	if p.Partitioned != nil {
-		key = p.Key(r)
+	if p.Limit.Key != nil {
+		key = p.Limit.Key(r)
 	}
 	var asked, answered time.Duration
 	if c.measuring {
@@ -144,7 +143,7 @@ func (c *Call[R]) rejected(ctx context.Context, p *Policy[R], lease limiter.Leas
 		name, severity = ratelimit.EventShadowRejected, pipeline.SeverityWarning
 	case ok:
 		name, severity = EventFailedOpen, pipeline.SeverityWarning
-	case p.Keyed():
+	case p.Limit.keyed:
 		severity = pipeline.SeverityWarning // a client over its quota is no fault of the program
 	}
 	if c.listening {
@@ -167,7 +166,7 @@ func (p *Policy[R]) causeOf(lease limiter.Lease) status.Cause {
 	case limiter.ReasonPartitionLimit, limiter.ReasonClosed, limiter.ReasonUnavailable:
 		return status.OverCapacity
 	}
-	if _, known := lease.RetryAfter(); known || p.Keyed() {
+	if _, known := lease.RetryAfter(); known || p.Limit.keyed {
 		return status.OverQuota
 	}
 	return status.OverCapacity

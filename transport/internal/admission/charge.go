@@ -44,29 +44,12 @@ func (c *Call[R]) chargeable(names []string) []*Policy[R] {
 	return all
 }
 
-// charge corrects what one policy has granted. It runs functions of the limiter without holding c.mu: a limiter of the
-// program may call LeaseFrom, or Charge again, and would deadlock.
+// charge corrects what one policy has granted: the lease of the request or, if the limiter cannot adjust that, by n more
+// permits in leases of their own, or by refunds of whole leases.
 func (c *Call[R]) charge(p *Policy[R], n int) (charged int, err error) {
-	x, added := c.beginCharge(p, n)
-	if added != 0 {
-		return added, nil // the correction under way applies it
+	if charged, ok := c.adjust(p, n); ok {
+		return charged, nil
 	}
-	ok, postponed := false, 0
-	if x != nil {
-		charged, postponed, ok = x.correct(c)
-	}
-	if !ok {
-		charged, err = c.chargeSeparately(p, n)
-	}
-	if postponed != 0 {
-		_, _ = c.charge(p, postponed)
-	}
-	return charged, err
-}
-
-// chargeSeparately takes n more permits as leases of their own, or refunds whole leases, if the limiter cannot adjust
-// the lease of the request.
-func (c *Call[R]) chargeSeparately(p *Policy[R], n int) (int, error) {
 	if n < 0 {
 		back, err := c.refundUpTo(p, -n)
 		return -back, err
@@ -74,76 +57,24 @@ func (c *Call[R]) chargeSeparately(p *Policy[R], n int) (int, error) {
 	return c.topUp(p, n)
 }
 
-// A correction is a change of a lease that [Charge] has begun and the limiter has not answered yet.
-type correction[R any] struct {
-	grant  grant[R]
-	target int // how many permits the lease is to have, as the limiter is asked
-
-	// Under the call's mu:
-	wanted  int  // target, plus what other calls of Charge have added meanwhile
-	removed bool // the call no longer has the grant: the correction gives the lease back
-	refund  bool // the correction gives the lease back by Refund, not by Release
-}
-
-// beginCharge begins a correction of the policy's grant by n and returns it. If a correction of the grant is already
-// under way, beginCharge adds n to that correction instead, and returns the change in its wanted permits as added. It
-// returns nil and 0 if the call has no such grant.
-func (c *Call[R]) beginCharge(p *Policy[R], n int) (x *correction[R], added int) {
+// adjust corrects the lease of the request. The call is locked meanwhile, so that corrections of one lease follow each other
+// and End waits for the last one. That is why Adjust of a limiter of the program must not call LeaseFrom and Charge.
+func (c *Call[R]) adjust(p *Policy[R], n int) (charged int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over {
-		return nil, 0
-	}
 	for i := range c.held {
 		g := &c.held[i]
 		if g.policy != p || g.isTopUp() || !g.lease.Acquired() {
 			continue
 		}
-		if x = g.correction; x != nil {
-			before := x.wanted
-			x.wanted = addPermits(before, n)
-			return nil, x.wanted - before
+		before := g.lease.Permits()
+		adjusted, ok := g.lease.Adjust(max(before+min(n, math.MaxInt-before), 0))
+		if ok {
+			g.lease, charged = adjusted, adjusted.Permits()-before
 		}
-		want := addPermits(g.lease.Permits(), n)
-		x = &correction[R]{grant: *g, target: want, wanted: want}
-		g.correction = x
-		return x, 0
+		return charged, ok
 	}
-	return nil, 0
-}
-
-// addPermits returns before + n, at least 0 and at most what an int can hold.
-func addPermits(before, n int) int { return max(before+min(n, math.MaxInt-before), 0) }
-
-// correct adjusts the lease. ok is false if the limiter cannot. postponed is what other calls of Charge have added in
-// the meantime; the caller charges it next.
-func (x *correction[R]) correct(c *Call[R]) (charged, postponed int, ok bool) {
-	lease := x.grant.lease
-	defer func() { postponed = x.end(c, lease) }() // deferred in case the limiter panics
-	adjusted, ok := lease.Adjust(x.target)
-	if ok {
-		charged = adjusted.Permits() - lease.Permits()
-		lease = adjusted
-	}
-	return charged, 0, ok
-}
-
-// end stores the lease in the call's grant. If the call no longer has the grant, end gives the lease back to the
-// limiter.
-func (x *correction[R]) end(c *Call[R], lease limiter.Lease) (postponed int) {
-	c.mu.Lock()
-	for i := range c.held {
-		if g := &c.held[i]; g.correction == x {
-			g.lease, g.correction = lease, nil
-		}
-	}
-	postponed, x.grant.lease = x.wanted-x.target, lease
-	removed, refund := x.removed, x.refund
-	c.mu.Unlock()
-	if removed {
-		c.giveBack([]grant[R]{x.grant}, refund)
-	}
-	return postponed
+	return 0, false
 }
 
 // topUp takes n more permits, or as many as the limiter has. How many the limiter has is not known, and other requests
@@ -155,7 +86,7 @@ func (c *Call[R]) topUp(p *Policy[R], n int) (taken int, err error) {
 		return 0, c.limits.transport.ErrNotCharged
 	}
 	for ask := n; ask > 0; ask = min(ask, n-taken) {
-		lease, err := p.ask(ctx, c.Request, granted.key, ask, false)
+		lease, err := p.Limit.ask(ctx, c.Request, granted.key, ask, false)
 		if err != nil {
 			lease.Release() // a limiter of the program may have granted permits and returned an error
 			if !errors.Is(err, limiter.ErrPermitCount) {
@@ -199,7 +130,7 @@ func (c *Call[R]) leaseToRefund(p *Policy[R], n int) (limiter.Lease, error) {
 	defer c.mu.Unlock()
 	for i := range slices.Backward(c.held) {
 		g := &c.held[i]
-		if g.policy != p || g.correction != nil || !g.lease.Acquired() {
+		if g.policy != p || !g.lease.Acquired() {
 			continue
 		}
 		lease := g.lease

@@ -14,7 +14,6 @@ import (
 const (
 	EventFailed     = "OnRateLimiterFailed"
 	EventFailedOpen = "OnRateLimiterFailedOpen"
-	EventTimeout    = "OnTimeout"
 )
 
 // Report sends an event of the policy to the Listener.

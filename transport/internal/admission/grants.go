@@ -11,12 +11,11 @@ import (
 
 // A grant is what a policy has granted to a call.
 type grant[R any] struct {
-	policy     *Policy[R]
-	lease      limiter.Lease
-	key        string                                // what Policy.Key returned, if the policy is Partitioned
-	since      time.Duration                         // clock.Now when it was granted, if the call is measured; or topUpMark
-	ended      func(context.Context, pipeline.Event) // what OnMeasurement of the Listener returned, or nil
-	correction *correction[R]                        // not nil while Charge corrects the lease
+	policy *Policy[R]
+	lease  limiter.Lease
+	key    string                                // what the Key of the policy's Limit returned
+	since  time.Duration                         // clock.Now when it was granted, if the call is measured; or topUpMark
+	ended  func(context.Context, pipeline.Event) // what OnMeasurement of the Listener returned, or nil
 }
 
 // topUpMark is the since of a grant that [Charge] took in addition to the lease of the policy. [Leases] and
@@ -65,7 +64,7 @@ func (c *Call[R]) grantOf(p *Policy[R]) (g grant[R], ok bool) {
 // End releases everything when the handler has returned.
 func (c *Call[R]) End() {
 	c.mu.Lock()
-	held := leaveToCorrections(c.held, false)
+	held := c.held
 	c.held, c.over = nil, true
 	c.mu.Unlock()
 	c.giveBack(held, false)
@@ -77,7 +76,7 @@ func (c *Call[R]) GiveBackFrom(keep int, refund bool) {
 	c.mu.Lock()
 	var removed []grant[R]
 	if keep < len(c.held) {
-		removed = leaveToCorrections(slices.Clone(c.held[keep:]), refund)
+		removed = slices.Clone(c.held[keep:])
 		c.held = c.held[:keep]
 	}
 	c.mu.Unlock()
@@ -86,46 +85,17 @@ func (c *Call[R]) GiveBackFrom(keep int, refund bool) {
 
 // GiveBackOf removes what p has granted from the call, and gives it back; see giveBack.
 func (c *Call[R]) GiveBackOf(p *Policy[R], refund bool) {
-	g, ok := c.removeLast(p, refund)
-	if !ok {
-		return
-	}
-	defer c.GiveBackOf(p, refund)
-	c.giveBack([]grant[R]{g}, refund)
-}
-
-// removeLast removes the last grant of p from the call and returns it. ok is false if there is none. Grants that Charge
-// is correcting are left to their corrections, as by leaveToCorrections.
-func (c *Call[R]) removeLast(p *Policy[R], refund bool) (g grant[R], ok bool) {
+	var array [1]grant[R] // so that a message of a stream allocates nothing
+	removed := array[:0]
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i := range slices.Backward(c.held) {
-		if c.held[i].policy != p {
-			continue
+	c.held = slices.DeleteFunc(c.held, func(g grant[R]) bool {
+		if g.policy == p {
+			removed = append(removed, g)
 		}
-		g = c.held[i]
-		c.held = slices.Delete(c.held, i, i+1)
-		if g.correction == nil {
-			return g, true
-		}
-		g.correction.removed, g.correction.refund = true, refund
-	}
-	return grant[R]{}, false
-}
-
-// leaveToCorrections leaves every grant that Charge is correcting to its correction, and returns the rest. A correction
-// gives its lease back when it is done, with Refund if refund is true. The call does not wait for that, because a
-// correction can run a function of the program. The caller holds the call's mu.
-func leaveToCorrections[R any](grants []grant[R], refund bool) (rest []grant[R]) {
-	rest = grants[:0]
-	for i := range grants {
-		if x := grants[i].correction; x != nil {
-			x.removed, x.refund = true, refund
-			continue
-		}
-		rest = append(rest, grants[i])
-	}
-	return rest
+		return g.policy == p
+	})
+	c.mu.Unlock()
+	c.giveBack(removed, refund)
 }
 
 // giveBack releases the grants or, with refund, gives them back as if they had never been taken. The last one comes

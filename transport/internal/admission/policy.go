@@ -5,139 +5,74 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
 )
 
-// A Policy is what a policy of a server asks, and how. The exported Policy of each transport documents the fields. It
-// has one of Limiter, Partitioned and Requests, or it is a pipeline, which the transport runs by itself.
+// A Policy is what a policy of a server asks, and how. The exported Policy of each transport documents the fields.
 type Policy[R any] struct {
-	Name        string
-	Source      pipeline.Source // of the events
-	Limiter     limiter.Limiter
-	Partitioned limiter.Partitioned[string]
-	Requests    limiter.Partitioned[R]
-	Key         func(R) string
-	Cost        func(R) int
-	Metered     bool
-	MaxWait     time.Duration
-	FailOpen    bool
-	Shadow      bool
+	Name     string
+	Source   pipeline.Source // of the events
+	Limit    Limit[R]
+	Cost     func(R) int
+	Metered  bool
+	MaxWait  time.Duration
+	Timeout  time.Duration // the transport keeps it
+	FailOpen bool
+	Shadow   bool
+	Quota    int64
+	Window   time.Duration
 }
 
-// Validate adds everything that is wrong with the policy to problems. isPipeline reports whether the policy is a
-// pipeline.
-func (p *Policy[R]) Validate(problems *validate.Problems, isPipeline bool) {
-	set := 0
-	for _, is := range []bool{
-		IsSet(problems, "Limiter", p.Limiter), IsSet(problems, "Partitioned", p.Partitioned),
-		IsSet(problems, "Requests", p.Requests), isPipeline,
-	} {
-		if is {
-			set++
+// Validate adds everything that is wrong with the policy to problems.
+func (p *Policy[R]) Validate(problems *validate.Problems) {
+	p.Limit.validate(problems)
+	if p.Limit.Pipeline != nil {
+		for _, f := range []struct {
+			name string
+			set  bool
+		}{
+			{"Cost", p.Cost != nil}, {"Metered", p.Metered}, {"MaxWait", p.MaxWait != 0}, {"FailOpen", p.FailOpen},
+			{"Shadow", p.Shadow}, {"Quota", p.Quota > 0},
+		} {
+			if f.set {
+				problems.Add(f.name, nil, "must not be set with a pipeline, whose strategies have their own")
+			}
 		}
 	}
-	switch {
-	case set == 0:
-		problems.Add("", nil, "must have one of {Limiter}, {Partitioned}, {Requests} and {Pipeline}")
-	case set > 1:
-		problems.Add("", nil, "must have only one of {Limiter}, {Partitioned}, {Requests} and {Pipeline}")
+	problems.NotNegative("Timeout", p.Timeout)
+	if p.Quota < 0 {
+		problems.Add("Quota", p.Quota, "must be at least 0")
 	}
-	if p.Key != nil && p.Partitioned == nil {
-		problems.Add("Key", nil, "must not be set without {Partitioned}")
-	}
-	if !isPipeline {
-		return
-	}
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
-		{"Cost", p.Cost != nil}, {"Metered", p.Metered}, {"MaxWait", p.MaxWait != 0},
-		{"FailOpen", p.FailOpen}, {"Shadow", p.Shadow},
-	} {
-		if f.set {
-			problems.Add(f.name, nil, "must not be set with {Pipeline}, whose strategies have their own")
-		}
-	}
+	problems.NotNegative("Window", p.Window)
 }
 
-// IsSet reports whether an interface has a value. A nil pointer in it, which would panic at the first call, is a
-// problem of the field at path.
-func IsSet(problems *validate.Problems, path string, v any) bool {
-	if v != nil && isnil.Value(v) {
-		problems.Add(path, nil, "must not be a nil pointer")
-		return false
-	}
-	return v != nil
-}
-
-// UnknownPolicyError returns the error for a name that none of policies has. It wraps unknown and lists the names.
-func UnknownPolicyError[P any](unknown error, name string, policies map[string]P) error {
-	const most = 10
-	known := make([]string, 0, most+1)
-	for _, other := range slices.Sorted(maps.Keys(policies)) {
-		if len(known) == most {
-			known = append(known, "others")
-			break
-		}
-		known = append(known, strconv.Quote(other))
-	}
-	if len(known) == 0 {
-		return fmt.Errorf("%w: %q; there are no policies", unknown, name)
-	}
-	return fmt.Errorf("%w: %q; there are %s", unknown, name, strings.Join(known, ", "))
-}
-
-// Keyed reports whether each key has a limiter of its own; if not, all clients share one.
-func (p *Policy[R]) Keyed() bool { return p.Partitioned != nil || p.Requests != nil }
-
-// acquire asks the limiter for n permits, and waits as long as the policy allows. key is the key for Partitioned, and
-// not used otherwise.
+// acquire asks the limiter for n permits, and waits as long as the policy allows.
 func (p *Policy[R]) acquire(ctx context.Context, r R, key string, n int) (limiter.Lease, error) {
 	if p.MaxWait <= 0 || p.Shadow {
-		return p.ask(ctx, r, key, n, p.MaxWait == 0 && !p.Shadow)
+		return p.Limit.ask(ctx, r, key, n, p.MaxWait == 0 && !p.Shadow)
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, p.MaxWait, errMaxWait)
 	defer cancel()
-	lease, err := p.ask(limited, r, key, n, true)
+	lease, err := p.Limit.ask(limited, r, key, n, true)
 	if ctx.Err() == nil && context.Cause(limited) == errMaxWait && endedInQueue(err) { //nolint:errorlint // it is this very cause
 		lease.Release() // a limiter of the program may have granted permits and returned an error
-		return custom.Rejected(0, ReasonMaxWait), nil
+		return custom.Rejected(0, errMaxWait.Error()), nil
 	}
 	return lease, err
 }
 
-// ask asks the limiter, which can queue the call only if wait is true.
-func (p *Policy[R]) ask(ctx context.Context, r R, key string, n int, wait bool) (limiter.Lease, error) {
-	switch {
-	case p.Limiter != nil && wait:
-		return p.Limiter.Acquire(ctx, n)
-	case p.Limiter != nil:
-		return p.Limiter.TryAcquire(ctx, n)
-	case p.Partitioned != nil && wait:
-		return p.Partitioned.Acquire(ctx, key, n)
-	case p.Partitioned != nil:
-		return p.Partitioned.TryAcquire(ctx, key, n)
-	case wait:
-		return p.Requests.Acquire(ctx, r, n)
-	default:
-		return p.Requests.TryAcquire(ctx, r, n)
-	}
-}
-
-// ReasonMaxWait is the reason of the rejected lease of a call that has waited for MaxWait.
-const ReasonMaxWait = "waited too long"
-
-var errMaxWait = errors.New(ReasonMaxWait)
+// errMaxWait has the reason of the rejected lease of a call that has waited for MaxWait.
+var errMaxWait = errors.New("waited too long")
 
 // endedInQueue reports whether err says that the context ended while the call was queued. If a store has not answered
 // by then, there is no decision, and FailOpen applies.
@@ -149,4 +84,91 @@ func endedInQueue(err error) bool {
 		return false
 	}
 	return pipeline.IsContextError(err) || errors.Is(err, errMaxWait)
+}
+
+// GlobalPolicy is the name of the global policy.
+const GlobalPolicy = "global"
+
+// A Set has the policies of a server. P is the exported Policy of the transport, and Q what the transport makes of it.
+type Set[P, Q any] struct {
+	// Prepare returns a policy that is ready for requests. It adds everything that is wrong with p, which stands at path in
+	// the options, to problems.
+	Prepare func(problems *validate.Problems, path, name string, p P) *Q
+	// Pipeline returns the policy of a pipeline.
+	Pipeline func(*pipeline.Pipeline) P
+	// Registry has pipelines that are policies, too. It can be nil.
+	Registry *registry.Registry
+
+	global *Q // nil: none
+	named  map[string]*Q
+}
+
+// Add adds the policies of the options. A zero global is none.
+func (s *Set[P, Q]) Add(problems *validate.Problems, global P, named map[string]P) {
+	if !reflect.ValueOf(global).IsZero() {
+		s.global = s.Prepare(problems, "Global", GlobalPolicy, global)
+	}
+	s.named = make(map[string]*Q, len(named))
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		path := fmt.Sprintf("Policies[%s]", name)
+		switch name {
+		case "":
+			problems.Add(path, nil, "must have a name")
+		case GlobalPolicy:
+			problems.Add(path, nil, "must have another name, which is reserved for {Global}")
+		}
+		s.named[name] = s.Prepare(problems, path, name, named[name])
+	}
+}
+
+// Route returns the policies of a route: the global one, if hasGlobal, and then those of the names, which stand at path in
+// the options.
+func (s *Set[P, Q]) Route(problems *validate.Problems, path string, names []string) (policies []*Q, hasGlobal bool) {
+	policies = make([]*Q, 0, len(names)+1)
+	if s.global != nil {
+		policies = append(policies, s.global)
+	}
+	for i, name := range names {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		if slices.Contains(names[:i], name) {
+			problems.Add(at, name, "must not repeat an earlier name")
+		} else if p := s.find(problems, at, name); p != nil {
+			policies = append(policies, p)
+		}
+	}
+	return policies, s.global != nil
+}
+
+// find returns the policy called name. If there is none, it makes a policy of the registry's pipeline called name.
+func (s *Set[P, Q]) find(problems *validate.Problems, path, name string) *Q {
+	if p := s.named[name]; p != nil {
+		return p
+	}
+	if s.Registry == nil || !s.Registry.Defined(name) {
+		problems.Add(path, name, "must be the name of a policy (%s)", s.names())
+		return nil
+	}
+	p, err := s.Registry.Get(name)
+	if err != nil {
+		problems.Include(path, err)
+		return nil
+	}
+	return s.Prepare(problems, path, name, s.Pipeline(p))
+}
+
+// names lists the policies for an error.
+func (s *Set[P, Q]) names() string {
+	const most = 10
+	known := make([]string, 0, most+1)
+	for _, name := range slices.Sorted(maps.Keys(s.named)) {
+		if len(known) == most {
+			known = append(known, "others")
+			break
+		}
+		known = append(known, strconv.Quote(name))
+	}
+	if len(known) == 0 {
+		return "there are none"
+	}
+	return strings.Join(known, ", ")
 }

@@ -3,12 +3,12 @@ package admission
 import (
 	"cmp"
 	"math"
+	"strconv"
 	"time"
 
-	"github.com/weir-go/weir/internal/isnil"
-	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/rate"
+	"github.com/weir-go/weir/transport/internal/status"
 )
 
 // A Quota is what one policy tells a client.
@@ -20,47 +20,20 @@ type Quota struct {
 	Reset     time.Duration // until there is more; 0: not known
 }
 
-// A QuotaSource finds the quota of a policy. It asks for each answer, because the permits of the limiter change, and a reload or an
-// override can change its options. If each key has a limiter, a lease knows its own; otherwise the functions look for it.
-type QuotaSource[R any] struct {
-	policy     string
-	fromLease  bool                                                  // the lease of a key's limiter says everything
-	statistics func(r R, key string) (s limiter.Statistics, ok bool) // key is the key for Partitioned
-	size       func(r R, key string) rate.Limits                     // without permits they are not known
+// HasQuota reports whether a client can be told about the policy.
+func (p *Policy[R]) HasQuota() bool {
+	return p.Limit.statistics != nil && (p.Quota > 0 || p.Limit.limits != nil)
 }
 
-// ValidateQuota adds everything that is wrong with the Quota and the Window of a policy to problems. isPipeline reports whether the
-// policy is a pipeline.
-func ValidateQuota(problems *validate.Problems, quota int64, window time.Duration, isPipeline bool) {
-	switch {
-	case quota < 0:
-		problems.Add("Quota", quota, "must be at least 0")
-	case quota > 0 && isPipeline:
-		problems.Add("Quota", quota, "must not be set with {Pipeline}, of which clients are told nothing")
-	}
-	problems.NotNegative("Window", window)
-}
-
-// NewQuotaSource returns the QuotaSource of p. If permits is 0, the quota is that of the limiter. It returns nil if the
-// limiter has no statistics or the quota is not known.
-func NewQuotaSource[R any](p *Policy[R], permits int64, window time.Duration) *QuotaSource[R] {
-	s := &QuotaSource[R]{
-		policy: p.Name, fromLease: p.Keyed() && permits == 0, statistics: statisticsOf(p), size: limitsOf(p, permits, window),
-	}
-	if s.statistics == nil || s.size == nil {
-		return nil
-	}
-	return s
-}
-
-// Current returns the quota of a client at this moment. lease is the limiter's answer to its request. A retryAfter above
-// 0, of a rejection, replaces the reset of the quota.
-func (s *QuotaSource[R]) Current(r R, key string, lease limiter.Lease, retryAfter time.Duration) (q Quota, ok bool) {
-	l, remaining, ok := s.find(r, key, lease)
+// CurrentQuota returns the quota of a client at this moment. lease is the limiter's answer to its request. A retryAfter
+// above 0, of a rejection, replaces the reset of the quota. It asks the limiter for each answer, because its permits
+// change, and a reload or an override can change its limits.
+func (p *Policy[R]) CurrentQuota(r R, key string, lease limiter.Lease, retryAfter time.Duration) (q Quota, ok bool) {
+	l, remaining, ok := p.figures(r, key, lease)
 	if !ok || l.Permits == 0 {
 		return Quota{}, false
 	}
-	q = Quota{Policy: s.policy}
+	q = Quota{Policy: p.Name}
 	q.Permits, q.Window = l.Quota()
 	q.Remaining = min(max(remaining, 0), q.Permits)
 	switch {
@@ -74,83 +47,106 @@ func (s *QuotaSource[R]) Current(r R, key string, lease limiter.Lease, retryAfte
 	return q, true
 }
 
-// find returns the limits that are the quota, and what remains.
-func (s *QuotaSource[R]) find(r R, key string, lease limiter.Lease) (l rate.Limits, remaining int64, ok bool) {
-	if s.fromLease {
-		if l, remaining, ok = lease.Quota(); ok {
+// figures returns the limits that are the quota, and what remains.
+func (p *Policy[R]) figures(r R, key string, lease limiter.Lease) (l rate.Limits, remaining int64, ok bool) {
+	if p.Quota == 0 && p.Limit.keyed {
+		if l, remaining, ok = lease.Quota(); ok { // the lease of a key's limiter says everything
 			return l, remaining, true
 		}
 	}
 	if remaining, ok = lease.Remaining(); !ok { // the statistics of a shared limiter take a round trip
-		statistics, ok := s.statistics(r, key)
-		if !ok {
+		statistics, err := p.Limit.statistics(r, key)
+		if err != nil {
 			return l, 0, false
 		}
 		remaining = statistics.AvailablePermits
 	}
-	return s.size(r, key), remaining, true
+	if p.Quota > 0 {
+		return rate.Limits{Kind: rate.FixedWindow, Permits: int(min(p.Quota, math.MaxInt)), Period: p.Window}, remaining, true
+	}
+	l, err := p.Limit.limits(r, key)
+	return l, remaining, err == nil
 }
 
 // Granted returns what p has granted to the call, and the key that it was granted for. If p has admitted the call
 // without a grant, the lease is the zero Lease. r is the request as the handler gets it.
 func (c *Call[R]) Granted(p *Policy[R], r R) (key string, lease limiter.Lease) {
 	g, ok := c.grantOf(p)
-	if !ok && p.Partitioned != nil {
-		g.key = p.Key(r)
+	if !ok && p.Limit.Key != nil {
+		g.key = p.Limit.Key(r)
 	}
 	return g.key, g.lease
 }
 
-// statisticsOf returns a function for the statistics of the policy's limiter, or nil if the limiter has none.
-func statisticsOf[R any](p *Policy[R]) func(r R, key string) (limiter.Statistics, bool) {
-	if s, ok := p.Limiter.(limiter.StatisticsProvider); ok {
-		return func(R, string) (limiter.Statistics, bool) { return s.Statistics(), true }
+// A Header has the names of the fields that tell clients about quotas, in the form of the transport's keys.
+type Header struct{ Policy, Limit, LegacyLimit, LegacyRemaining, LegacyReset string }
+
+// Remove removes the fields of all policies.
+func (names *Header) Remove(h map[string][]string) {
+	for _, name := range [...]string{names.Policy, names.Limit, names.LegacyLimit, names.LegacyRemaining, names.LegacyReset} {
+		delete(h, name)
 	}
-	if s, ok := p.Partitioned.(interface {
-		Statistics(key string) (limiter.Statistics, error)
-	}); ok {
-		return func(_ R, key string) (limiter.Statistics, bool) {
-			statistics, err := s.Statistics(key)
-			return statistics, err == nil
-		}
-	}
-	if s, ok := p.Requests.(interface {
-		Statistics(r R) (limiter.Statistics, error)
-	}); ok {
-		return func(r R, _ string) (limiter.Statistics, bool) {
-			statistics, err := s.Statistics(r)
-			return statistics, err == nil
-		}
-	}
-	return nil
 }
 
-// limitsOf returns a function for the limits that are the quota: the given ones, or else those of the limiter of p. It returns
-// nil if there are none.
-func limitsOf[R any](p *Policy[R], permits int64, window time.Duration) func(r R, key string) rate.Limits {
-	if permits > 0 {
-		given := rate.Limits{Kind: rate.FixedWindow, Permits: int(min(permits, math.MaxInt)), Period: window}
-		return func(R, string) rate.Limits { return given }
+// AddDraft11 adds the lines of RateLimit-Policy and RateLimit of draft-ietf-httpapi-ratelimit-headers-11.
+func (names *Header) AddDraft11(h map[string][]string, q Quota) {
+	text := make([]byte, 0, 128)
+	text = appendString(text, q.Policy)
+	name := len(text)
+	text = appendParameter(text, ";q=", q.Permits)
+	if q.Window > 0 {
+		text = appendParameter(text, ";w=", status.WholeSeconds(q.Window))
 	}
-	if l, ok := p.Limiter.(interface{ Limits() rate.Limits }); ok && !isnil.Value(l) && l.Limits().Kind != rate.Concurrency {
-		return func(R, string) rate.Limits { return l.Limits() }
+	end := len(text)
+	text = append(text, text[:name]...)
+	text = appendParameter(text, ";r=", q.Remaining)
+	if q.Reset > 0 {
+		text = appendParameter(text, ";t=", status.WholeSeconds(q.Reset))
 	}
-	if l, ok := p.Partitioned.(interface {
-		Limits(key string) (rate.Limits, error)
-	}); ok {
-		return func(_ R, key string) rate.Limits { return orNone(l.Limits(key)) }
-	}
-	if l, ok := p.Requests.(interface {
-		Limits(r R) (rate.Limits, error)
-	}); ok {
-		return func(r R, _ string) rate.Limits { return orNone(l.Limits(r)) }
-	}
-	return nil
+	lines := string(text) // one allocation for both
+	h[names.Policy] = append(h[names.Policy], lines[:end])
+	h[names.Limit] = append(h[names.Limit], lines[end:])
 }
 
-func orNone(l rate.Limits, err error) rate.Limits {
-	if err != nil {
-		return rate.Limits{}
+// SetLegacy describes the policy, unless the fields already describe one with less remaining.
+func (names *Header) SetLegacy(h map[string][]string, q Quota) {
+	if lines := h[names.LegacyRemaining]; len(lines) > 0 {
+		if remaining, err := strconv.ParseInt(lines[0], 10, 64); err == nil && remaining <= q.Remaining {
+			return
+		}
 	}
-	return l
+	set := func(name string, n int64) { h[name] = []string{strconv.FormatInt(n, 10)} }
+	set(names.LegacyLimit, q.Permits)
+	set(names.LegacyRemaining, q.Remaining)
+	delete(h, names.LegacyReset)
+	if q.Reset > 0 {
+		reset := time.Now().Add(min(q.Reset, math.MaxInt64-time.Second))
+		set(names.LegacyReset, reset.Add(time.Second-1).Unix()) // rounded up, as by status.WholeSeconds
+	}
+}
+
+// maxInteger is the largest integer that a structured field can have.
+const maxInteger = 999_999_999_999_999
+
+// appendParameter appends a parameter of a structured field.
+func appendParameter(text []byte, name string, value int64) []byte {
+	text = append(text, name...)
+	return strconv.AppendInt(text, min(value, maxInteger), 10)
+}
+
+// appendString appends s as a string of RFC 9651: in quotes, with quotes and backslashes escaped. Such a string is
+// printable ASCII; every other character becomes "?".
+func appendString(text []byte, s string) []byte {
+	text = append(text, '"')
+	for _, c := range s {
+		switch {
+		case c == '"' || c == '\\':
+			text = append(text, '\\', byte(c))
+		case c < ' ' || c > '~':
+			text = append(text, '?')
+		default:
+			text = append(text, byte(c))
+		}
+	}
+	return append(text, '"')
 }

@@ -10,30 +10,40 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 )
 
-// Header is the name of the header of RFC 7239, in canonical form.
-const Header = "Forwarded"
-
-// UnknownAddress is the key of all requests whose connection has no IP address, such as one over a Unix socket.
-const UnknownAddress = "unknown"
+// unknownAddress is the key of all requests whose connection has no IP address, such as one over a Unix socket.
+const unknownAddress = "unknown"
 
 const defaultIPv6Bits = 64
 
 // nat64 is the prefix of IPv4 addresses that a translator has embedded, RFC 6052.
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
-// Validate adds to problems what is wrong with the fields Trusted, IPv6Bits and Header of the options of a [Finder].
-func Validate(problems *validate.Problems, trusted []netip.Prefix, ipv6Bits int, header string) {
-	for i, p := range trusted {
+// Options are the AddressOptions of a transport, which documents them.
+type Options struct {
+	Trusted   []netip.Prefix
+	Header    string
+	IPv6Bits  int
+	TrustUnix bool
+}
+
+// Validate returns a [weir.OptionsError] of pkg with everything that is wrong with o, or nil. A nil o is valid.
+func (o *Options) Validate(pkg string) error {
+	if o == nil {
+		return nil
+	}
+	var problems validate.Problems
+	for i, p := range o.Trusted {
 		if !p.IsValid() {
 			problems.Add(fmt.Sprintf("Trusted[%d]", i), nil, "must be a valid prefix")
 		}
 	}
-	if ipv6Bits < 0 || ipv6Bits > 128 {
-		problems.Add("IPv6Bits", ipv6Bits, "must be from 1 to 128, or 0 for %d", defaultIPv6Bits)
+	if o.IPv6Bits < 0 || o.IPv6Bits > 128 {
+		problems.Add("IPv6Bits", o.IPv6Bits, "must be from 1 to 128, or 0 for %d", defaultIPv6Bits)
 	}
-	if !IsToken(header) && header != "" {
-		problems.Add("Header", header, "must be the name of a header")
+	if !IsToken(o.Header) && o.Header != "" {
+		problems.Add("Header", o.Header, "must be the name of a header")
 	}
+	return problems.Err(pkg)
 }
 
 // ParseTrusted returns the prefixes of networks such as "10.0.0.0/8" and of single addresses. The error is a
@@ -59,17 +69,25 @@ func ParseTrusted(pkg string, networks []string) ([]netip.Prefix, error) {
 	return trusted, nil
 }
 
-// A Finder makes keys of addresses, and knows the trusted proxies.
+// A Finder finds the address of the client of a request, and makes a key of it.
 type Finder struct {
-	trusted  []netip.Prefix
-	ipv6Bits int
+	options Options
+	rfc7239 bool
 }
 
-// NewFinder returns a Finder. If ipv6Bits is 0, it is 64.
-func NewFinder(trusted []netip.Prefix, ipv6Bits int) *Finder {
-	f := &Finder{trusted: slices.Clone(trusted), ipv6Bits: cmp.Or(ipv6Bits, defaultIPv6Bits)}
-	for i, p := range f.trusted {
-		f.trusted[i] = unmapped(p)
+// NewFinder returns a Finder. If o is nil, the defaults apply. canonical is the form of the names of headers in the requests
+// of the transport.
+func NewFinder(o *Options, canonical func(header string) string) *Finder {
+	f := new(Finder)
+	if o != nil {
+		f.options = *o
+	}
+	f.options.IPv6Bits = cmp.Or(f.options.IPv6Bits, defaultIPv6Bits)
+	f.options.Header = canonical(cmp.Or(f.options.Header, "X-Forwarded-For"))
+	f.rfc7239 = strings.EqualFold(f.options.Header, "Forwarded")
+	f.options.Trusted = slices.Clone(f.options.Trusted)
+	for i, p := range f.options.Trusted {
+		f.options.Trusted[i] = unmapped(p)
 	}
 	return f
 }
@@ -83,9 +101,20 @@ func unmapped(p netip.Prefix) netip.Prefix {
 	return p.Masked()
 }
 
-// Trusts reports whether addr is the address of a trusted proxy.
-func (f *Finder) Trusts(addr netip.Addr) bool {
-	for _, p := range f.trusted {
+// Find returns the key of a request from a peer, which is not valid if it is no IP address; unix says that it is a Unix
+// socket. text is how the address was written, or "". lines returns the lines of a header.
+func (f *Finder) Find(text string, peer netip.Addr, unix bool, lines func(header string) []string) string {
+	trusted := f.trusts(peer) || unix && f.options.TrustUnix
+	if !trusted {
+		return f.key(text, peer)
+	}
+	// Without the text of the address: it is part of a header that can be long, and the key would keep the header in memory.
+	return f.key("", Client(peer, lines(f.options.Header), f.rfc7239, f.trusts))
+}
+
+// trusts reports whether addr is the address of a trusted proxy.
+func (f *Finder) trusts(addr netip.Addr) bool {
+	for _, p := range f.options.Trusted {
 		if p.Contains(addr) {
 			return true
 		}
@@ -93,30 +122,25 @@ func (f *Finder) Trusts(addr netip.Addr) bool {
 	return false
 }
 
-// Client returns the address of the client whose request a trusted proxy has passed on; see the function Client.
-func (f *Finder) Client(proxy netip.Addr, lines []string, rfc7239 bool) netip.Addr {
-	return Client(proxy, lines, rfc7239, f.Trusts)
-}
-
-// Key returns the key of an address. text is how the address was written, or "" if that must not be the key.
-func (f *Finder) Key(text string, addr netip.Addr) string {
+// key returns the key of an address. text is how the address was written, or "" if that must not be the key.
+func (f *Finder) key(text string, addr netip.Addr) string {
 	if addr.Is4() && text != "" && strings.IndexByte(text, ':') < 0 {
 		return text // netip accepts a single form of IPv4
 	}
 	if !addr.IsValid() {
-		return UnknownAddress
+		return unknownAddress
 	}
 	if nat64.Contains(addr) { // only for the key: Trusted is compared with the address as it is
 		whole := addr.As16()
 		addr = netip.AddrFrom4([4]byte(whole[12:]))
 	}
 	var buf [len("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128")]byte
-	if addr.Is4() || f.ipv6Bits == 128 {
+	if addr.Is4() || f.options.IPv6Bits == 128 {
 		return string(addr.AppendTo(buf[:0]))
 	}
-	prefix, err := addr.Prefix(f.ipv6Bits)
+	prefix, err := addr.Prefix(f.options.IPv6Bits)
 	if err != nil { // cannot happen with bits that were validated
-		return UnknownAddress
+		return unknownAddress
 	}
 	return string(prefix.AppendTo(buf[:0]))
 }

@@ -57,13 +57,13 @@ func (p Policy) new(b *reload.SectionBuilder) (weirhttp.Policy, error) {
 	if p.Cost > 1 {
 		made.Cost = func(*http.Request) int { return p.Cost }
 	}
-	var err error
-	if !info.Partitioned {
-		made.Limiter, err = b.Limiter(p.Limiter)
+	if info.Partitioned {
+		each, err := b.Partitioned(p.Limiter)
+		made.Limit = weirhttp.ByRequest(requests{each})
 		return made, err
 	}
-	each, err := b.Partitioned(p.Limiter)
-	made.Requests = requests{each}
+	l, err := b.Limiter(p.Limiter)
+	made.Limit = weirhttp.Of(l)
 	return made, err
 }
 

@@ -48,7 +48,7 @@ func (r *Response) RestoreHeader() {
 	}
 }
 
-// Writer returns the ResponseWriter for the handler. It has exactly the optional methods that the inner one has, and
+// Writer returns the ResponseWriter for the handler. It has Flush and Hijack if the inner one has them, and
 // [http.ResponseController] works through it.
 func (r *Response) Writer() http.ResponseWriter { return r.w.withMethods() }
 

@@ -23,234 +23,74 @@ func (n discardWriter) Header() http.Header         { return n.header }
 func (n discardWriter) Write(p []byte) (int, error) { return len(p), nil }
 func (n discardWriter) WriteHeader(int)             {}
 
-// ResponseWriters with every combination of the optional methods.
 type (
-	canF struct{ did *string }
-	canH struct{ did *string }
-	canR struct{ did *string }
-	canP struct{ did *string }
-	canC struct{ did *string }
+	canFlush  struct{ did *string }
+	canHijack struct{ did *string }
+	canRest   struct{ did *string }
 )
 
-func (c canF) Flush() { *c.did += "F" }
-func (c canH) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (c canFlush) Flush() { *c.did += "F" }
+
+func (c canHijack) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	*c.did += "H"
 	return nil, nil, nil
 }
 
-func (c canR) ReadFrom(src io.Reader) (int64, error) {
+func (c canRest) ReadFrom(src io.Reader) (int64, error) {
 	*c.did += "R"
 	return io.Copy(io.Discard, src)
 }
 
-func (c canP) Push(string, *http.PushOptions) error {
+func (c canRest) Push(string, *http.PushOptions) error {
 	*c.did += "P"
 	return nil
 }
 
-func (c canC) CloseNotify() <-chan bool {
+func (c canRest) CloseNotify() <-chan bool {
 	*c.did += "C"
-	return nil
+	return make(chan bool)
 }
 
+// writers returns ResponseWriters by the optional methods that they have.
 func writers(did *string) map[string]http.ResponseWriter {
 	n := discardWriter{make(http.Header)}
-	f, h, r, p, c := canF{did}, canH{did}, canR{did}, canP{did}, canC{did}
 	return map[string]http.ResponseWriter{
 		"": n,
 		"F": struct {
 			discardWriter
-			canF
-		}{n, f},
+			canFlush
+		}{n, canFlush{did}},
 		"H": struct {
 			discardWriter
-			canH
-		}{n, h},
+			canHijack
+		}{n, canHijack{did}},
 		"FH": struct {
 			discardWriter
-			canF
-			canH
-		}{n, f, h},
-		"R": struct {
-			discardWriter
-			canR
-		}{n, r},
-		"FR": struct {
-			discardWriter
-			canF
-			canR
-		}{n, f, r},
-		"HR": struct {
-			discardWriter
-			canH
-			canR
-		}{n, h, r},
-		"FHR": struct {
-			discardWriter
-			canF
-			canH
-			canR
-		}{n, f, h, r},
-		"P": struct {
-			discardWriter
-			canP
-		}{n, p},
-		"FP": struct {
-			discardWriter
-			canF
-			canP
-		}{n, f, p},
-		"HP": struct {
-			discardWriter
-			canH
-			canP
-		}{n, h, p},
-		"FHP": struct {
-			discardWriter
-			canF
-			canH
-			canP
-		}{n, f, h, p},
-		"RP": struct {
-			discardWriter
-			canR
-			canP
-		}{n, r, p},
-		"FRP": struct {
-			discardWriter
-			canF
-			canR
-			canP
-		}{n, f, r, p},
-		"HRP": struct {
-			discardWriter
-			canH
-			canR
-			canP
-		}{n, h, r, p},
-		"FHRP": struct {
-			discardWriter
-			canF
-			canH
-			canR
-			canP
-		}{n, f, h, r, p},
-		"C": struct {
-			discardWriter
-			canC
-		}{n, c},
-		"FC": struct {
-			discardWriter
-			canF
-			canC
-		}{n, f, c},
-		"HC": struct {
-			discardWriter
-			canH
-			canC
-		}{n, h, c},
-		"FHC": struct {
-			discardWriter
-			canF
-			canH
-			canC
-		}{n, f, h, c},
-		"RC": struct {
-			discardWriter
-			canR
-			canC
-		}{n, r, c},
-		"FRC": struct {
-			discardWriter
-			canF
-			canR
-			canC
-		}{n, f, r, c},
-		"HRC": struct {
-			discardWriter
-			canH
-			canR
-			canC
-		}{n, h, r, c},
-		"FHRC": struct {
-			discardWriter
-			canF
-			canH
-			canR
-			canC
-		}{n, f, h, r, c},
-		"PC": struct {
-			discardWriter
-			canP
-			canC
-		}{n, p, c},
-		"FPC": struct {
-			discardWriter
-			canF
-			canP
-			canC
-		}{n, f, p, c},
-		"HPC": struct {
-			discardWriter
-			canH
-			canP
-			canC
-		}{n, h, p, c},
-		"FHPC": struct {
-			discardWriter
-			canF
-			canH
-			canP
-			canC
-		}{n, f, h, p, c},
-		"RPC": struct {
-			discardWriter
-			canR
-			canP
-			canC
-		}{n, r, p, c},
-		"FRPC": struct {
-			discardWriter
-			canF
-			canR
-			canP
-			canC
-		}{n, f, r, p, c},
-		"HRPC": struct {
-			discardWriter
-			canH
-			canR
-			canP
-			canC
-		}{n, h, r, p, c},
-		"FHRPC": struct {
-			discardWriter
-			canF
-			canH
-			canR
-			canP
-			canC
-		}{n, f, h, r, p, c},
+			canFlush
+			canHijack
+		}{n, canFlush{did}, canHijack{did}},
 	}
 }
 
-// use calls every method that a handler finds with a type assertion.
-func use(w http.ResponseWriter) {
-	if f, ok := w.(http.Flusher); ok {
-		f.Flush()
+// The other optional methods are always there, and use those of the inner one.
+func TestResponse_OptionalMethods(t *testing.T) {
+	did := ""
+	without := discardWriter{make(http.Header)}
+	with := struct {
+		discardWriter
+		canRest
+	}{without, canRest{&did}}
+	for inner, want := range map[http.ResponseWriter]error{&with: nil, &without: http.ErrNotSupported} {
+		own := NewResponse(inner, nil)
+		w := own.Writer()
+		n, err := w.(io.ReaderFrom).ReadFrom(strings.NewReader("text"))
+		assert.NoError(t, err)
+		assert.EqualValues(t, 4, n)
+		assert.Equal(t, http.StatusOK, own.Status())
+		assert.ErrorIs(t, w.(http.Pusher).Push("/", nil), want)
+		assert.Equal(t, want == nil, w.(http.CloseNotifier).CloseNotify() != nil) //nolint:staticcheck // it is still asked for
 	}
-	if h, ok := w.(http.Hijacker); ok {
-		_, _, _ = h.Hijack()
-	}
-	if r, ok := w.(io.ReaderFrom); ok {
-		_, _ = r.ReadFrom(strings.NewReader("x"))
-	}
-	if p, ok := w.(http.Pusher); ok {
-		_ = p.Push("/", nil)
-	}
-	if c, ok := w.(http.CloseNotifier); ok { //nolint:staticcheck // it is still asked for
-		c.CloseNotify()
-	}
+	assert.Equal(t, "RPC", did)
 }
 
 // hiding hides the methods of the inner one from all but a ResponseController.
@@ -262,23 +102,26 @@ func (h hiding) WriteHeader(status int)      { h.inner.WriteHeader(status) }
 func (h hiding) Unwrap() http.ResponseWriter { return h.inner }
 
 func TestResponse_HasWhatTheInnerOneHas(t *testing.T) {
-	controls := strings.NewReplacer("R", "", "P", "", "C", "")
 	var did string
 	for can, inner := range writers(&did) {
-		t.Run(can, func(t *testing.T) {
-			once, twice := NewResponse(inner, nil), NewResponse(NewResponse(inner, nil).Writer(), nil)
-			hidden, deep := NewResponse(hiding{inner}, nil), NewResponse(hiding{NewResponse(hiding{inner}, nil).Writer()}, nil)
-			for _, own := range []*Response{once, twice, hidden, deep} {
-				w := own.Writer()
+		for name, own := range map[string]*Response{
+			"once": NewResponse(inner, nil), "twice": NewResponse(NewResponse(inner, nil).Writer(), nil),
+			"hidden": NewResponse(hiding{inner}, nil), "deep": NewResponse(hiding{NewResponse(hiding{inner}, nil).Writer()}, nil),
+		} {
+			t.Run(can+" "+name, func(t *testing.T) {
 				did = ""
-				use(w)
-				want := can
-				if own == hidden || own == deep {
-					want = ""
+				w := own.Writer()
+				f, flushes := w.(http.Flusher)
+				assert.Equal(t, strings.Contains(can, "F"), flushes)
+				if flushes {
+					f.Flush()
 				}
-				assert.Equal(t, want, did, "by type assertion")
-				_, flushes := w.(interface{ FlushError() error })
-				assert.Equal(t, strings.Contains(want, "F"), flushes)
+				h, hijacks := w.(http.Hijacker)
+				assert.Equal(t, strings.Contains(can, "H"), hijacks)
+				if hijacks {
+					assert.NoError(t, second(h.Hijack()))
+				}
+				assert.Equal(t, can, did, "by type assertion")
 
 				own.w.status, did = 0, ""
 				c := http.NewResponseController(w)
@@ -291,14 +134,14 @@ func TestResponse_HasWhatTheInnerOneHas(t *testing.T) {
 						assert.ErrorIs(t, of.err, http.ErrNotSupported)
 					}
 				}
-				assert.Equal(t, controls.Replace(can), did, "by a ResponseController")
+				assert.Equal(t, can, did, "by a ResponseController")
 				assert.Equal(t, did != "", own.Begun(), "it has begun")
 				assert.Equal(t, strings.Contains(can, "H"), own.Hijacked())
 				for _, err := range []error{c.SetReadDeadline(time.Time{}), c.SetWriteDeadline(time.Time{}), c.EnableFullDuplex()} {
 					assert.ErrorIs(t, err, http.ErrNotSupported)
 				}
-			}
-		})
+			})
+		}
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 )
 
 // A writer is a ResponseWriter that knows whether the response has begun, and with which status, and whose methods fail
-// when the time of the handler is over. It has no exported methods but those of a ResponseWriter: handlers look for
-// others, such as Status, with type assertions.
+// when the time of the handler is over. It has no exported methods but those of the ResponseWriters of net/http: handlers
+// look for others, such as Status, with type assertions.
 type writer struct {
 	inner     http.ResponseWriter
 	request   *http.Request
@@ -208,9 +208,9 @@ func (w *writer) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// readFrom copies with the ReadFrom of the inner one, which can use sendfile. As long as a call can wait for the body
-// of the request, readFrom copies with Write. If the source fails at once, the response has not begun.
-func (w *writer) readFrom(src io.Reader) (n int64, err error) {
+// ReadFrom copies with the ReadFrom of the inner one, which can use sendfile. As long as a call can wait for the body
+// of the request, ReadFrom copies with Write. If the source fails at once, the response has not begun.
+func (w *writer) ReadFrom(src io.Reader) (n int64, err error) {
 	w.limit()
 	defer func() {
 		if n > 0 || err == nil {
@@ -233,10 +233,15 @@ func (w *writer) readFrom(src io.Reader) (n int64, err error) {
 			return n, err
 		}
 	}
+	inner, ok := w.inner.(io.ReaderFrom)
+	if !ok {
+		m, err := io.Copy(struct{ io.Writer }{w}, src)
+		return n + m, err
+	}
 	if _, err := w.enter(); err != nil {
 		return n, err
 	}
 	defer w.leave(false)
-	m, err := w.inner.(io.ReaderFrom).ReadFrom(src)
+	m, err := inner.ReadFrom(src)
 	return n + m, err
 }

@@ -47,9 +47,9 @@ func BenchmarkHandler(b *testing.B) {
 	}
 	u := upstream.New("u", base, upstream.NewAddress(target, nil))
 	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{Policies: map[string]weirhttp.Policy{
-		"p": {Headers: weirhttp.Draft11, Limiter: weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+		"p": {Headers: weirhttp.Draft11, Limit: weirhttp.Of(weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
 			TokenLimit: 1e9, TokensPerPeriod: 1e9, ReplenishmentPeriod: time.Second,
-		}))},
+		})))},
 	}}))
 	for name, h := range map[string]http.Handler{
 		"ReverseProxy": &httputil.ReverseProxy{Transport: base, BufferPool: &buffers, Rewrite: func(r *httputil.ProxyRequest) {

@@ -107,6 +107,6 @@ func (t *route) checkUpstream(ctx context.Context) (results []dashboard.CheckRes
 
 // inRequest calls f with a context in which key functions find the request.
 func inRequest(r *http.Request, f func(ctx context.Context)) {
-	wrap := weir.Must(weir.Must(weirhttp.NewLimits(nil)).WrapInline(weirhttp.Policy{Limiter: limiter.NewUnlimited()}))
-	wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { f(r.Context()) })).ServeHTTP(new(Decision), r)
+	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{Global: weirhttp.Policy{Limit: weirhttp.Of(limiter.NewUnlimited())}}))
+	limits.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { f(r.Context()) })).ServeHTTP(new(Decision), r)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/timeout"
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
@@ -110,7 +111,7 @@ var byEvent = map[string]string{
 	ratelimit.EventShadowError:    shadowRejected,
 	weirhttp.EventFailed:          failed,
 	weirhttp.EventFailedOpen:      failedOpen,
-	weirhttp.EventTimeout:         timedOut,
+	timeout.EventTimeout:          timedOut,
 }
 
 // A Recorder is a listener of policies that notes their decisions on the request, for the access log. Policies are asked

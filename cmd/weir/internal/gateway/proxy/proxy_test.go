@@ -516,7 +516,7 @@ func TestEarlyHints(t *testing.T) {
 	}))
 	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
 		Headers:  weirhttp.Legacy,
-		Policies: map[string]weirhttp.Policy{"all": {Limiter: weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 5, Window: time.Hour}))}},
+		Policies: map[string]weirhttp.Policy{"all": {Limit: weirhttp.Of(weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 5, Window: time.Hour})))}},
 	}))
 	g := gateway(t, TableOptions{Limits: limits, Routes: []Route{{Match: "/", Upstream: to(t, back.URL), Policies: []string{"all"}}}})
 	resp, rest := raw(t, g, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
