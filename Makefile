@@ -122,7 +122,7 @@ bench-once: servers ## run each benchmark once, so that none rots; a part of mak
 
 .PHONY: servers
 servers: ## install the servers and the browser for the tests, where that can be done
-	@echo "== servers: Redis, PostgreSQL, PgBouncer, nginx, Caddy, Prometheus, Chromium"
+	@echo "== servers: Redis, PostgreSQL, PgBouncer, Prometheus, Chromium"
 	scripts/servers
 
 # The target vet has vetted the tests already, which would take another minute here.
@@ -136,7 +136,7 @@ REQUIRE_SERVERS = if scripts/servers check; then export WEIR_REQUIRE_SERVERS=1; 
 unit: servers ## the tests of every module under the race detector, random ones with fewer cases
 	@echo "== unit: go test -race work"
 	$(REQUIRE_SERVERS)
-	$(GO) run ./tools/testreport -race -vet=off -short -p=4 -parallel=8 $(LONG) $$($(GO) list work)
+	$(GO) run ./tools/testreport -race -vet=off -short -p=4 -parallel=8 -timeout=30m $(LONG) $$($(GO) list work)
 
 .PHONY: long
 long: servers root ## what make test shortens, in full: models, simulations, the stores, Envoy's service beside ours, all benchmarks, a release in use, drills

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/store"
@@ -113,7 +114,7 @@ func TestActions_Authorize(t *testing.T) {
 	assert.Contains(t, s.log.String(), `level=WARN msg="dashboard: action refused" action=isolate target=orders/CircuitBreaker error="log in first"`)
 
 	assert.Equal(t, http.StatusOK, s.post(form, "User", "nameless").Code)
-	assert.Equal(t, "unknown", s.json("/events.json?q=isolate").Events[0].User)
+	assert.Equal(t, "unknown", s.view("/events.json?q=isolate").Events[0].User)
 }
 
 func TestActions_WrongInput(t *testing.T) {
@@ -162,7 +163,7 @@ func TestActions_Reload(t *testing.T) {
 	assert.Contains(t, s.html("/files"), `name="target" value="`+path+`"`)
 	status, text := s.act(ActionReload, path)
 	assert.Equal(t, http.StatusOK, status, text)
-	d := s.json("/overview.json")
+	d := s.view("/overview.json")
 	require.Len(t, d.Files, 1)
 	assert.GreaterOrEqual(t, d.Files[0].Loads, 2)
 	assert.Equal(t, []string{"filed"}, d.Files[0].Pipelines)
@@ -171,12 +172,12 @@ func TestActions_Reload(t *testing.T) {
 	status, text = s.act(ActionReload, path)
 	assert.Equal(t, http.StatusUnprocessableEntity, status)
 	assert.Contains(t, text, "permit_limit")
-	d = s.json("/files.json")
+	d = s.view("/files.json")
 	assert.Contains(t, d.Files[0].Error, "permit_limit")
 	assert.Contains(t, s.html("/overview"), "stays in force")
 	assert.Contains(t, s.log.String(), `msg="dashboard: action failed" action=reload`)
 	var names []string
-	for _, e := range s.json("/events.json").Events {
+	for _, e := range s.view("/events.json").Events {
 		names = append(names, e.Name)
 	}
 	assert.Contains(t, names, "ConfigRefused")
@@ -192,7 +193,7 @@ func TestActions_IsolateSurvivesAReload(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 
 	for range 2 {
-		d := s.json("/overview.json")
+		d := s.view("/overview.json")
 		require.Len(t, d.Circuits, 1)
 		assert.Equal(t, "isolated", d.Circuits[0].State)
 		assert.Equal(t, "alice", d.Circuits[0].IsolatedBy)
@@ -209,7 +210,7 @@ func TestActions_IsolateSurvivesAReload(t *testing.T) {
 	require.NoError(t, s.registry.Reload(t.Context(), "orders"))
 	assert.False(t, s.circuit().Isolated())
 	assert.Contains(t, s.log.String(), `msg="dashboard: action done" action=close target=orders/CircuitBreaker user=alice`)
-	e := s.json("/events.json?q=dashboard").Events
+	e := s.view("/events.json?q=dashboard").Events
 	require.Len(t, e, 2)
 	assert.Equal(t, "Dashboard close", e[0].Name)
 	assert.Equal(t, "alice", e[0].User)
@@ -221,7 +222,7 @@ func TestActions_IsolateAndTheProgram(t *testing.T) {
 	status, _ := s.act(ActionIsolate, "orders/CircuitBreaker")
 	require.Equal(t, http.StatusOK, status)
 	s.circuit().Reset()
-	_ = s.json("/overview.json")
+	_ = s.view("/overview.json")
 	assert.False(t, s.circuit().Isolated(), "the program has closed it")
 	require.NoError(t, s.registry.Reload(t.Context(), "orders"))
 	assert.False(t, s.circuit().Isolated())
@@ -250,13 +251,13 @@ func TestActions_Override(t *testing.T) {
 			"set.token_limit": {"10"}, "set.tokens_per_period": {"5"}, "set.replenishment_period": {"1s"}, "set.queue_limit": {""}, "set.queue_order": {"oldest_first"},
 		}, "Accept", "text/html")
 		require.Equal(t, http.StatusOK, w.Code, w.Body.String())
-		assert.Contains(t, w.Body.String(), "To keep it, put it into the file")
+		assert.Contains(t, w.Body.String(), "limiters:\n  bucket:\n    token_bucket:\n")
 		until := time.Now().Add(10 * time.Minute)
 
-		bucket := s.json("/limiters.json?q=bucket").Limiters[0]
-		assert.Equal(t, "5 per 1s, burst 10", bucket.Limits)
-		assert.Equal(t, "10", bucket.Options["token_limit"])
-		assert.Equal(t, "3", bucket.Configured["token_limit"])
+		bucket := s.view("/limiters.json?q=bucket").Limiters[0]
+		assert.Equal(t, "bursts of 10, then 5 a second", bucket.Limits)
+		assert.Contains(t, bucket.Options, field{"token_limit", "10"})
+		assert.Contains(t, bucket.Configured, field{"token_limit", "3"})
 		require.NotNil(t, bucket.Override)
 		assert.Equal(t, "alice", bucket.Override.By)
 		assert.Equal(t, "sale", bucket.Override.Reason)
@@ -266,13 +267,25 @@ func TestActions_Override(t *testing.T) {
 		assert.Contains(t, s.get("/overview").Body.String(), "override by alice")
 
 		require.NoError(t, s.registry.Reload(t.Context(), "orders"), "a reload keeps it")
-		assert.NotNil(t, s.json("/limiters.json?q=bucket").Limiters[0].Override)
+		assert.NotNil(t, s.view("/limiters.json?q=bucket").Limiters[0].Override)
 		assert.Contains(t, s.html("/action?do=end-override&target=bucket"), "The override by alice would end at")
 		time.Sleep(11 * time.Minute)
-		bucket = s.json("/limiters.json?q=bucket").Limiters[0]
+		bucket = s.view("/limiters.json?q=bucket").Limiters[0]
 		assert.Nil(t, bucket.Override)
-		assert.Equal(t, "1 per 1h, burst 3", bucket.Limits)
+		assert.Equal(t, "bursts of 3, then 1 an hour", bucket.Limits)
 	})
+}
+
+func TestActions_OverrideCalendar(t *testing.T) {
+	s := acting(t, func(s *scene, _ *Options) {
+		s.define("daily", func(b *registry.Builder) error {
+			b.Add(ratelimit.New(b.Limiter("daily", limiter.CalendarOptions{PermitLimit: 5, Every: rate.Day}), nil))
+			return nil
+		})
+	})
+	status, text := s.act(ActionOverride, "daily", "set.every", "month", "set.zone", "UTC", "for", "1h", "reason", "test")
+	require.Equal(t, http.StatusOK, status, text)
+	assert.Equal(t, "5 each month, in UTC", s.view("/limiters.json?q=daily").Limiters[0].Limits)
 }
 
 func TestActions_EndOverride(t *testing.T) {
@@ -280,22 +293,20 @@ func TestActions_EndOverride(t *testing.T) {
 	status, text := s.act(ActionOverride, "per-client", "set.permit_limit", "7", "for", "1h", "reason", "test")
 	require.Equal(t, http.StatusOK, status, text)
 	assert.Contains(t, text, "\nlimiters:\n  per-client:\n    partitioned:\n      # the key and the other options of the limiter stay as they are\n      each:\n        fixed_window:\n          permit_limit: 7\n")
-	assert.Equal(t, "7 per 1000h", replaceWindow(s.json("/limiters.json?q=per-client").Limiters[0].Limits))
+	assert.Equal(t, "7 an hour", s.view("/limiters.json?q=per-client").Limiters[0].Limits)
 	status, text = s.act(ActionEndOverride, "per-client")
 	require.Equal(t, http.StatusOK, status, text)
-	assert.Nil(t, s.json("/limiters.json?q=per-client").Limiters[0].Override)
+	assert.Nil(t, s.view("/limiters.json?q=per-client").Limiters[0].Override)
 	assert.Equal(t, http.StatusConflict, s.get("/action?do=end-override&target=per-client").Code)
 	status, _ = s.act(ActionEndOverride, "per-client")
 	assert.Equal(t, http.StatusConflict, status)
 	var texts []string
-	for _, e := range s.json("/events.json").Events {
+	for _, e := range s.view("/events.json").Events {
 		texts = append(texts, e.Name+": "+e.Text)
 	}
 	assert.Contains(t, strings.Join(texts, "\n"), registry.EventOverridden+": limiter per-client: permit_limit 7, window 1h until ")
 	assert.Contains(t, strings.Join(texts, "\n"), registry.EventOverrideEnded+": limiter per-client: ended by alice")
 }
-
-func replaceWindow(limits string) string { return strings.Replace(limits, "1h", "1000h", 1) }
 
 // What is offered to be pasted is right.
 func TestActions_OverrideYAML(t *testing.T) {
@@ -306,24 +317,24 @@ func TestActions_OverrideYAML(t *testing.T) {
 		limiter.ConcurrencyOptions{PermitLimit: 5, QueueLimit: 1},
 	} {
 		for _, name := range []string{"orders", "orders of 2030: \"all\"", "null", "true", "on", "No", "x\u2028\x7f☃😀\\"} {
-			text := yamlOf(registry.LimiterInfo{Name: name, Kind: "x", Options: registry.LimiterConfig{Limits: limits.Limits()}}, limits)
+			text := yamlOf(registry.LimiterInfo{Name: name, Options: registry.LimiterConfig{Limits: limits.Limits()}}, limits)
 			f, err := reload.Parse("weir.yaml", []byte(text+"allow_empty: true\n"), nil)
 			require.NoError(t, err, text)
 			assert.Equal(t, []string{name}, f.Limiters())
 		}
 	}
 	limits := limiter.ConcurrencyOptions{PermitLimit: 5}
-	inStrategy := registry.LimiterInfo{Name: "orders/RateLimiter", Kind: "concurrency", Options: registry.LimiterConfig{Limits: limits.Limits()}, Pipelines: []string{"orders"}}
+	inStrategy := registry.LimiterInfo{Name: "orders/RateLimiter", Options: registry.LimiterConfig{Limits: limits.Limits()}, Pipelines: []string{"orders"}}
 	assert.Equal(t, "# in the strategy \"RateLimiter\" of the pipeline \"orders\"\nrate_limiter:\n  concurrency:\n    permit_limit: 5\n",
 		yamlOf(inStrategy, limits), "under limiters it would be another limiter")
-	inStrategy.Kind = "partitioned concurrency by string of context.Context"
+	inStrategy.Partitioned = true
 	assert.Contains(t, yamlOf(inStrategy, limits), "\nrate_limiter:\n  partitioned:\n    # the key and the other options of the limiter stay as they are\n    each:\n      concurrency:\n        permit_limit: 5\n")
-	shared := registry.LimiterInfo{Name: "orders", Kind: "shared concurrency", Options: registry.LimiterConfig{Limits: limits.Limits()}, Pipelines: []string{"orders"}}
+	shared := registry.LimiterInfo{Name: "orders", Shared: true, Options: registry.LimiterConfig{Limits: limits.Limits()}, Pipelines: []string{"orders"}}
 	assert.Equal(t, "limiters:\n  orders:\n    # the store stays as it is\n    concurrency:\n      permit_limit: 5\n", yamlOf(shared, limits))
 }
 
 func TestActions_OverrideInAStoreThatIsAway(t *testing.T) {
-	st := weir.Must(store.New(&countingBackend{}, &store.Options{NoListen: true, FailureThreshold: 1}))
+	st := weir.Must(store.New(&awayBackend{}, &store.Options{NoListen: true, FailureThreshold: 1}))
 	defer func() { _ = st.Close() }()
 	s := acting(t, func(s *scene, _ *Options) {
 		s.define("shared", func(b *registry.Builder) error {
@@ -360,12 +371,12 @@ func TestActions_OverrideWrongInput(t *testing.T) {
 	}
 	status, text := s.act(ActionOverride, "bucket", "set.token_limit", "-5", "for", "1m", "reason", "x")
 	assert.Equal(t, http.StatusUnprocessableEntity, status)
-	assert.Contains(t, text, "token limit must be at least 1, got -5")
+	assert.Contains(t, text, "TokenLimit must be at least 1, got -5")
 	status, text = s.act(ActionOverride, "bucket", "set.token_limt", "5", "token_limit", "5", "for", "1m", "reason", "x")
 	assert.Equal(t, http.StatusUnprocessableEntity, status)
 	assert.Contains(t, text, `there is no field "set.token_limt", there are do, target, for, reason, set.token_limit, set.tokens_per_period`)
 	assert.Contains(t, text, `there is no field "token_limit"`)
-	assert.Nil(t, s.json("/limiters.json?q=bucket").Limiters[0].Override)
+	assert.Nil(t, s.view("/limiters.json?q=bucket").Limiters[0].Override)
 }
 
 func TestActions_Release(t *testing.T) {
@@ -380,14 +391,14 @@ func TestActions_Release(t *testing.T) {
 	})
 	list := s.html("/jobs?type=semaphore&name=imports")
 	assert.NotContains(t, list, "acme")
-	key := url.QueryEscape(s.dashboard.hash("acme"))
+	key := url.QueryEscape(s.dashboard.options.KeyHash.Hash("acme"))
 	assert.Contains(t, list, "jobs?key="+key)
 	page := s.html("/jobs?type=semaphore&name=imports&key=" + key)
 	assert.Contains(t, page, "nightly")
 	assert.NotContains(t, page, "acme")
 	assert.Contains(t, s.html("/action?do=release&type=semaphore&name=imports&job=7&owner=nightly&key="+key), "another one can run beside it")
 
-	form := url.Values{"do": {ActionRelease}, "type": {"semaphore"}, "name": {"imports"}, "job": {"7"}, "owner": {"nightly"}, "key": {s.dashboard.hash("acme")}}
+	form := url.Values{"do": {ActionRelease}, "type": {"semaphore"}, "name": {"imports"}, "job": {"7"}, "owner": {"nightly"}, "key": {s.dashboard.options.KeyHash.Hash("acme")}}
 	assert.Equal(t, http.StatusOK, s.post(form).Code)
 	assert.Equal(t, []JobHolder{{Job: 8}}, jobs.holders["acme"])
 	assert.Equal(t, Action{ActionRelease, "semaphore/imports/acme"}, asked[len(asked)-1])

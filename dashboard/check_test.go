@@ -40,7 +40,7 @@ func TestCheck_TakesNothing(t *testing.T) {
 			assert.True(t, c.Granted)
 			assert.Equal(t, []CheckResult{{Limiter: "bucket", Matched: true, Granted: true, Remaining: new(int64(2))}}, c.Results)
 		}
-		d := s.json("/limiters.json?q=bucket")
+		d := s.view("/limiters.json?q=bucket")
 		assert.EqualValues(t, 3, *d.Limiters[0].Available)
 		assert.EqualValues(t, 0, *d.Limiters[0].Granted)
 
@@ -50,7 +50,7 @@ func TestCheck_TakesNothing(t *testing.T) {
 		assert.Equal(t, "bucket", c.By)
 		assert.Equal(t, limiter.ReasonNoPermit, c.Results[0].Reason)
 		assert.Equal(t, 2*time.Hour, c.Results[0].RetryAfter)
-		d = s.json("/limiters.json?q=bucket")
+		d = s.view("/limiters.json?q=bucket")
 		assert.EqualValues(t, 0, *d.Limiters[0].Rejected, "the check does not count")
 		assert.Contains(t, s.html("/check?limiter=bucket"), "It would be rejected by bucket.")
 		assert.Contains(t, s.get("/check?limiter=bucket").Body.String(), "It would be rejected by bucket.\n")
@@ -62,27 +62,16 @@ func TestCheck_ByKey(t *testing.T) {
 	s.execute(withClient(t.Context(), "alice"), "api", 1, nil)
 	c, _ := s.checkAnswer("pipeline=api&key=alice")
 	assert.False(t, c.Granted)
-	assert.Equal(t, s.dashboard.hash("alice"), c.Results[0].Key, "the hash of the page with the keys")
+	assert.Equal(t, s.dashboard.options.KeyHash.Hash("alice"), c.Results[0].Key, "the hash of the page with the keys")
 	c, _ = s.checkAnswer("pipeline=api&key=bob")
 	assert.True(t, c.Granted)
-	assert.Equal(t, 1, *s.json("/limiters.json?q=per-client").Limiters[0].Partitions, "a check makes no partition")
+	assert.Equal(t, 1, *s.view("/limiters.json?q=per-client").Limiters[0].Partitions, "a check makes no partition")
 	c, _ = s.checkAnswer("pipeline=api")
 	assert.False(t, c.Granted, "what was not asked can reject")
 	assert.Equal(t, "per-client", c.Unasked)
 	assert.Contains(t, s.get("/check?limiter=per-client").Body.String(), "It is not known: per-client was not asked.")
 	assert.Contains(t, s.html("/check?limiter=per-client"), "It is not known: per-client was not asked.")
 	assert.Equal(t, []CheckResult{{Limiter: "per-client", Policy: "api", Unasked: true, Reason: "it has a limit for each key: give the key"}}, c.Results)
-}
-
-func TestCheck_Circuits(t *testing.T) {
-	s := newScene(t, nil)
-	s.execute(t.Context(), "orders", 2, errBoom)
-	c, _ := s.checkAnswer("pipeline=orders")
-	require.Len(t, c.Results, 2)
-	assert.True(t, c.Results[0].Granted)
-	assert.Equal(t, "circuit orders/CircuitBreaker", c.By)
-	assert.Equal(t, "the circuit is open", c.Results[1].Reason)
-	assert.Positive(t, c.Results[1].RetryAfter)
 }
 
 // A circuit whose break is over lets the next call through, also if none has come.
@@ -94,10 +83,10 @@ func TestCircuits_BreakIsOver(t *testing.T) {
 		time.Sleep(59 * time.Minute)
 		assert.Contains(t, s.get("/overview.txt").Body.String(), "is open: boom")
 		time.Sleep(time.Minute)
-		d := s.json("/overview.json")
+		d := s.view("/overview.json")
 		assert.Equal(t, "half_open", d.Circuits[0].State)
 		assert.Contains(t, s.get("/overview.txt").Body.String(), "is half open: the next calls decide whether it closes: boom")
-		assert.Equal(t, float64(1), d.Summary["open"], "it is not closed")
+		assert.Equal(t, 1, d.Summary.Open, "it is not closed")
 		c, _ := s.checkAnswer("pipeline=orders")
 		assert.True(t, c.Granted)
 
@@ -177,7 +166,7 @@ func TestCheck_Queue(t *testing.T) {
 
 func TestCheck_StoreThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		st := weir.Must(store.New(&countingBackend{}, &store.Options{NoListen: true, FailureThreshold: 1}))
+		st := weir.Must(store.New(&awayBackend{}, &store.Options{NoListen: true, FailureThreshold: 1}))
 		defer func() { _ = st.Close() }()
 		s := newScene(t, func(s *scene, _ *Options) {
 			s.define("shared", func(b *registry.Builder) error {
@@ -210,7 +199,7 @@ func TestCheck_Request(t *testing.T) {
 	c, status := s.checkAnswer("method=post&url=http://api.example.com/orders/7?x=1&header=X-Api-Key:%20abc&header=Host:%20other.example.com&remote=192.0.2.7")
 	assert.Equal(t, http.StatusOK, status)
 	assert.True(t, c.Granted, "a limit that does not apply rejects nothing")
-	assert.Equal(t, s.dashboard.hash("alice"), c.Results[0].Key)
+	assert.Equal(t, s.dashboard.options.KeyHash.Hash("alice"), c.Results[0].Key)
 	assert.Equal(t, http.MethodPost, got.Method)
 	assert.Equal(t, "other.example.com", got.Host)
 	assert.Equal(t, "/orders/7", got.URL.Path)

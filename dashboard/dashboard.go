@@ -9,19 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/weir-go/weir/pipeline"
-)
-
-const (
-	// tick is the time between two samples, and between two updates of a page.
-	tick = 2 * time.Second
-	// watched is for how long the dashboard goes on asking for everything after a page was asked for.
-	watched = 10 * time.Second
-	// answerTimeout bounds the wait for the program's limiters, strategies and jobs.
-	answerTimeout = time.Second
-	// checkTimeout bounds what a page waits for, such as a check or one limiter of jobs; see actionTimeout for actions.
-	checkTimeout = 5 * time.Second
 )
 
 // A Dashboard shows the pipelines of a registry. Make one with [New]. It is safe for concurrent use.
@@ -36,7 +23,7 @@ type Dashboard struct {
 	done      chan struct{} // closed when the sampler has ended
 
 	turn    chan struct{} // has an element while a sample is taken or a snapshot is made
-	sampler sampler       // used by the holder of turn
+	sampler *sampler      // used by the holder of turn
 
 	mu     sync.Mutex
 	latest *snapshot     // nil: the next page needs a new one
@@ -60,7 +47,7 @@ func New(o Options) (*Dashboard, error) {
 	if o.KeyHash == nil {
 		o.KeyHash = NewKeyHash()
 	}
-	o.MaxStreams = cmp.Or(o.MaxStreams, DefaultMaxStreams)
+	o.MaxStreams = cmp.Or(o.MaxStreams, 64)
 	if o.Instance == "" {
 		host, _ := os.Hostname()
 		o.Instance = fmt.Sprintf("%s, process %d", cmp.Or(host, "this host"), os.Getpid())
@@ -73,7 +60,7 @@ func New(o Options) (*Dashboard, error) {
 		turn:    make(chan struct{}, 1),
 		next:    make(chan struct{}),
 	}
-	d.sampler.init(d)
+	d.sampler = newSampler(&d.options)
 	go d.run()
 	return d, nil
 }
@@ -160,20 +147,4 @@ func (d *Dashboard) snapshot(ctx context.Context, maxAge time.Duration) (*snapsh
 		return s, nil
 	}
 	return d.takeSnapshot(time.Now()), nil
-}
-
-// keyText returns what the pages show of a key.
-func (d *Dashboard) keyText(key string) string {
-	if d.options.ShowKeys || key == "" {
-		return key
-	}
-	return d.hash(key)
-}
-
-// hash returns the hash of a key.
-func (d *Dashboard) hash(key string) string { return d.options.KeyHash.Hash(key) }
-
-// event records what the dashboard has done.
-func (d *Dashboard) event(name, where string, severity pipeline.Severity, text, user string) {
-	d.options.Events.add(name, where, severity, eventRow{text: text, user: user})
 }

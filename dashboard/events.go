@@ -4,17 +4,15 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
-	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/store"
-	"github.com/weir-go/weir/strategies/circuitbreaker"
 )
 
 const (
@@ -25,8 +23,6 @@ const (
 	// An event that comes again within joinGap joins the one before, for up to joinLength.
 	joinGap    = 30 * time.Second
 	joinLength = time.Minute
-	// maxText bounds the length of texts that come from errors, in bytes.
-	maxText = 500
 )
 
 // Events keeps the last 200 events of a registry for a [Dashboard]. It is a [pipeline.Listener] for
@@ -37,14 +33,12 @@ const (
 // again within 30 s, such as the rejections of an overloaded limiter, is counted and shown as one event for up to a minute.
 // So a flood of them does not hide that a circuit has opened.
 type Events struct {
-	// cache finds the series of most events without a lock: see slotOf.
-	cache [512]atomic.Pointer[eventSeries]
-
-	mu         sync.Mutex
-	series     map[eventKey]*eventSeries
-	flushed    time.Time   // when flush was last called
-	rows       []*eventRow // the one that changed last comes last
 	isolations isolations
+
+	mu      sync.RWMutex
+	series  map[eventKey]*eventSeries
+	flushed time.Time   // when flush was last called
+	rows    []*eventRow // the one that changed last comes last
 }
 
 // An eventKey says which events count as the same.
@@ -85,42 +79,26 @@ type eventRow struct {
 // of the dashboard has isolated: a reload can have made new circuits. Forget drops what was counted for a pipeline that was
 // removed; the events that are listed stay.
 func (v *Events) Hooks() pipeline.Hooks {
-	return pipeline.Hooks{OnEvent: v.onEvent, Rare: true, InForce: v.isolateAgain, Forget: v.forget}
+	return pipeline.Hooks{OnEvent: v.onEvent, Rare: true, InForce: v.isolations.again, Forget: v.forget}
 }
 
 func (v *Events) onEvent(ctx context.Context, e pipeline.Event) {
-	slot := slotOf(&e)
-	s := v.cache[slot].Load()
-	if s == nil || s.name != e.Name || s.source != e.Source {
-		if s = v.cache[slot^1].Load(); s == nil || s.name != e.Name || s.source != e.Source {
-			key := eventKey{name: e.Name, source: e.Source}
-			if s = v.find(key); s.eventKey == key { // else it is that of further events
-				v.remember(slot, s)
-			}
-		}
+	if s := v.find(eventKey{name: e.Name, source: e.Source}); s.pending.Add(1) == 1 {
+		v.record(s, e.Severity, eventRow{text: textOf(e), operation: pipeline.Operation(ctx)})
 	}
-	if s.pending.Add(1) > 1 {
-		return
-	}
-	v.record(s, time.Now(), e.Severity, &eventRow{text: textOf(e), operation: pipeline.Operation(ctx)})
-}
-
-// slotOf returns the place of an event in the cache. It is a hash of where its strings are in memory: a pipeline reports
-// with the same strings each time, and hashing their content would take longer than all else that OnEvent does. An event
-// with strings that are elsewhere each time is found by the map instead.
-func slotOf(e *pipeline.Event) uintptr {
-	h := uintptr(unsafe.Pointer(unsafe.StringData(e.Name))) ^
-		uintptr(unsafe.Pointer(unsafe.StringData(e.Source.Pipeline)))<<1 ^
-		uintptr(unsafe.Pointer(unsafe.StringData(e.Source.Instance)))<<2 ^
-		uintptr(unsafe.Pointer(unsafe.StringData(e.Source.Strategy)))<<3
-	return uintptr(uint64(h) * 0x9E3779B97F4A7C15 >> (64 - 9))
 }
 
 // find returns the series of a key.
 func (v *Events) find(key eventKey) *eventSeries {
+	v.mu.RLock()
+	s := v.series[key]
+	v.mu.RUnlock()
+	if s != nil {
+		return s
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	s := v.series[key]
+	s = v.series[key]
 	if s == nil && len(v.series) >= maxEventSeries {
 		key = eventKey{name: "further events"}
 		s = v.series[key]
@@ -136,22 +114,9 @@ func (v *Events) find(key eventKey) *eventSeries {
 	return s
 }
 
-// remember puts s into the cache, unless it was forgotten meanwhile: flush would not count the events of the next pipeline
-// of that name then.
-func (v *Events) remember(slot uintptr, s *eventSeries) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.series[s.eventKey] != s {
-		return
-	}
-	if v.cache[slot].Load() != nil && v.cache[slot^1].Load() == nil {
-		slot ^= 1
-	}
-	v.cache[slot].Store(s)
-}
-
 // record adds an event to the newest row of its series, or a row of its own. more has what the event says.
-func (v *Events) record(s *eventSeries, now time.Time, severity pipeline.Severity, more *eventRow) {
+func (v *Events) record(s *eventSeries, severity pipeline.Severity, more eventRow) {
+	now := time.Now()
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s.severity = severity
@@ -222,67 +187,35 @@ func (v *Events) all() []eventRow {
 	return rows
 }
 
-// An eventRate says how often an event has happened in the last seconds.
-type eventRate struct {
+// An eventCount says how often an event has happened.
+type eventCount struct {
 	eventKey
 	severity pipeline.Severity
 	total    int64
-	rate     float64 // a second
-	text     string
+	rate     float64   // a second
+	text     string    // of the last one
+	last     time.Time // when it was last recorded
 	since    time.Time // since when it happens again and again
 }
 
-// rates returns how often each event of a pipeline has happened.
-func (v *Events) rates() []eventRate {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	var all []eventRate
-	for _, s := range v.series {
-		if s.where != "" || s.source.Pipeline == "" {
-			continue
-		}
-		r := eventRate{eventKey: s.eventKey, severity: s.severity, total: s.total, rate: orZero(s.rate.perSecond()), since: s.since}
-		if s.row != nil {
-			r.text = s.row.text
-		}
-		all = append(all, r)
-	}
-	return all
-}
-
-// An opening is when and why a circuit has opened.
-type opening struct {
-	at   time.Time
-	text string
-}
-
-// openings returns the last opening of each circuit.
-func (v *Events) openings() map[pipeline.Source]opening {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	all := map[pipeline.Source]opening{}
+// counts returns how often each event of a pipeline has happened.
+func (v *Events) counts() []eventCount {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	var all []eventCount
 	for key, s := range v.series {
-		if key.name == circuitbreaker.EventOpened && s.row != nil {
-			all[key.source] = opening{s.row.last, s.row.text}
+		if key.source.Pipeline != "" && s.row != nil {
+			all = append(all, eventCount{key, s.severity, s.total, orZero(s.rate.perSecond()), s.row.text, s.row.last, s.since})
 		}
 	}
 	return all
 }
 
-func (v *Events) forget(source pipeline.Source) {
+func (v *Events) forget(p pipeline.Source) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for key := range v.series {
-		if key.source.Pipeline == source.Pipeline && key.source.Instance == source.Instance {
-			delete(v.series, key)
-		}
-	}
-	for i := range v.cache {
-		if s := v.cache[i].Load(); s != nil && v.series[s.eventKey] != s {
-			v.cache[i].Store(nil)
-		}
-	}
-	v.isolations.forget(source)
+	maps.DeleteFunc(v.series, func(key eventKey, _ *eventSeries) bool { return isOf(key.source, p) })
+	v.isolations.forget(p)
 }
 
 // OnStoreEvent returns a function for the option OnEvent of a [store.Store]. name is the store's name on the pages.
@@ -295,11 +228,9 @@ func (v *Events) OnStoreEvent(name string) func(store.Event) {
 		if e.Limiter != "" {
 			where += ", limiter " + e.Limiter
 		}
-		s := v.find(eventKey{name: e.Kind.String(), where: where})
-		if s.pending.Add(1) > 1 {
-			return
+		if s := v.find(eventKey{name: e.Kind.String(), where: where}); s.pending.Add(1) == 1 {
+			v.record(s, storeSeverity(e.Kind), eventRow{text: storeText(e), key: e.Key})
 		}
-		v.record(s, time.Now(), storeSeverity(e.Kind), &eventRow{text: storeText(e), key: e.Key})
 	}
 }
 
@@ -347,11 +278,4 @@ func textOf(e pipeline.Event) string {
 		return shorten(text, maxText)
 	}
 	return ""
-}
-
-// errorText returns the text of an error, shortened. An Error method of the program can panic.
-func errorText(err error) string {
-	text := "(its Error method panicked)"
-	recovered.Call("dashboard: Error", func() { text = err.Error() })
-	return shorten(text, maxText)
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 type (
@@ -61,3 +63,24 @@ func (j *fakeJobs) Release(_ context.Context, r JobRef, h JobHolder) (bool, erro
 	j.holders[r.Key] = slices.Delete(j.holders[r.Key], i, i+1)
 	return true, j.err
 }
+
+// An awayBackend fails each call, whatever its context says, when it is released.
+type awayBackend struct {
+	backend.Backend
+	calls   atomic.Int64
+	release chan struct{} // nil: at once
+}
+
+func (b *awayBackend) away() error {
+	b.calls.Add(1)
+	if b.release != nil {
+		<-b.release
+	}
+	return errBoom
+}
+
+func (b *awayBackend) Load(context.Context, string) (*backend.Definition, int64, error) {
+	return nil, 0, b.away()
+}
+func (b *awayBackend) Decide(context.Context, []*backend.Batch) error { return b.away() }
+func (b *awayBackend) Close() error                                   { return nil }

@@ -1,13 +1,11 @@
 package dashboard
 
 import (
-	"bytes"
 	"encoding"
 	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,20 +20,11 @@ type field struct{ Name, Value string }
 
 // MarshalJSON implements [json.Marshaler].
 func (f fields) MarshalJSON() ([]byte, error) {
-	var b bytes.Buffer
-	b.WriteByte('{')
-	for i, each := range f {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		name, _ := json.Marshal(each.Name)
-		value, _ := json.Marshal(each.Value)
-		b.Write(name)
-		b.WriteByte(':')
-		b.Write(value)
+	object := map[string]string{}
+	for _, each := range f {
+		object[each.Name] = each.Value
 	}
-	b.WriteByte('}')
-	return b.Bytes(), nil
+	return json.Marshal(object)
 }
 
 // String returns the fields in one line: "token_limit 10, replenishment_period 1s".
@@ -165,18 +154,10 @@ func textOfValue(v reflect.Value) (text string, ok bool) {
 		return string(b), err == nil
 	}
 	switch v.Kind() {
-	case reflect.Bool:
-		return strconv.FormatBool(v.Bool()), true
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		return strconv.FormatInt(v.Int(), 10), true
-	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
-		return strconv.FormatUint(v.Uint(), 10), true
-	case reflect.Float32, reflect.Float64:
-		return strconv.FormatFloat(v.Float(), 'g', -1, 64), true
-	case reflect.String:
-		return v.String(), true
-	default:
+	case reflect.Struct, reflect.Slice, reflect.Array, reflect.Map, reflect.Interface, reflect.Pointer, reflect.Func, reflect.Chan, reflect.UnsafePointer:
 		return "", false
+	default:
+		return fmt.Sprint(v), true
 	}
 }
 

@@ -38,7 +38,7 @@ func FuzzServeHTTP(f *testing.F) {
 		_ = r.Close(f.Context())
 	})
 	f.Fuzz(func(t *testing.T, path, parameters, accept string) {
-		name, _ := d.route(&http.Request{URL: &url.URL{Path: path}})
+		name, _ := route(&http.Request{URL: &url.URL{Path: path}})
 		if name == pageStream {
 			return // it ends with the client
 		}

@@ -120,14 +120,11 @@ func TestPages_Formats(t *testing.T) {
 	for accept, want := range map[string]string{
 		"": "text/plain; charset=utf-8",
 		"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8": "text/html; charset=utf-8",
-		"*/*":                                      "text/plain; charset=utf-8",
-		"application/json":                         "application/json",
-		"application/json, text/plain":             "application/json",
-		"text/html;q=0, application/json":          "application/json",
-		"text/html;q=0.5, application/json;q=0.9":  "application/json",
-		"TEXT/HTML":                                "text/html; charset=utf-8",
-		"image/png":                                "text/plain; charset=utf-8",
-		"text/plain; q=1, application/json; q=0.1": "text/plain; charset=utf-8",
+		"*/*":                          "text/plain; charset=utf-8",
+		"application/json":             "application/json",
+		"application/json, text/plain": "application/json",
+		"TEXT/HTML":                    "text/html; charset=utf-8",
+		"image/png":                    "text/plain; charset=utf-8",
 	} {
 		w := s.get("/", "Accept", accept)
 		assert.Equal(t, want, w.Header().Get("Content-Type"), accept)
@@ -206,68 +203,47 @@ func TestAssets(t *testing.T) {
 	}
 }
 
-// The names that a program or its users choose.
-var hostileNames = map[string]string{
-	"HTML":         `<script>alert(1)</script>`,
-	"attribute":    `"><img src=x onerror=alert(1)>`,
-	"URL":          `javascript:alert(1)`,
-	"parameters":   `a&q=b#c?d=/e%2f`,
-	"controls":     "a\x1b[2J\r\n\x00b\u202egnp.exe\u2066",
-	"no UTF-8":     "a\xff\xfeb",
-	"path":         `../../etc/passwd`,
-	"template":     `{{.Instance}}`,
-	"very long":    strings.Repeat("x", 240),
-	"line breaks":  "a\nevent: tick\ndata: {}\n\n",
-	"a JSON":       `"},{"name":"`,
-	"HTML comment": `<!-- --><svg/onload=alert(1)>`,
-}
-
+// The names that a program or its users choose can be anything.
 func TestPages_HostileNames(t *testing.T) {
 	tags := regexp.MustCompile(`<(script>|img|svg/)`)
-	for what, name := range hostileNames {
-		t.Run(what, func(t *testing.T) {
-			s := newScene(t, func(_ *scene, o *Options) {
-				o.ShowKeys = true
-				o.Instance = name
-				o.Authorize = func(*http.Request, Action) (string, error) { return name, nil }
-			})
-			s.define(name, func(b *registry.Builder) error {
-				l := registry.Partitioned(b, name, func(context.Context) string { return name + strings.Repeat("y", 3000) },
-					limiter.FixedWindowOptions{PermitLimit: 1, Window: 1e15}, nil)
-				b.Add(ratelimit.NewPartitioned(l, func(ctx context.Context) context.Context { return ctx }, &ratelimit.Options{Name: name}))
-				b.Add(pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
-					next.Report(ctx, pipeline.Event{Name: name, Severity: pipeline.SeverityError, Err: fmt.Errorf("%s", name)})
-					return next.Run(ctx)
-				}))
-				return nil
-			})
-			_ = s.get("/keys") // the limiter counts from now on
-			s.execute(pipeline.WithOperation(t.Context(), name), name, 3, nil)
-			for _, page := range append([]string{
-				"check?pipeline=" + url.QueryEscape(name) + "&key=" + url.QueryEscape(name),
-				"check?limiter=nothing" + url.QueryEscape(name),
-				"action?do=override&target=" + url.QueryEscape(name),
-				"action?do=" + url.QueryEscape(name), "overview?q=" + url.QueryEscape(name), url.PathEscape(name),
-			}, allPages...) {
-				html := s.html("/" + page)
-				assert.True(t, utf8.ValidString(html), page)
-				assert.Empty(t, tags.FindString(html), page)
-				assert.NotContains(t, html, "could not be made", page)
-				text := s.get("/" + page)
-				assert.NotContains(t, text.Body.String(), "\x1b", page)
-				assert.NotContains(t, text.Body.String(), "\u202e", page)
-				base, parameters, _ := strings.Cut(page, "?")
-				if !strings.Contains(base, "%") && base != "action" {
-					assert.True(t, json.Valid(s.get("/"+base+".json?"+parameters).Body.Bytes()), page)
-				}
-			}
-			w := s.post(url.Values{"do": {ActionIsolate}, "target": {name}})
-			assert.Equal(t, http.StatusNotFound, w.Code)
-			d := s.json("/keys.json")
-			require.Len(t, d.Keys, 2)
-			assert.Contains(t, s.get("/overview.json").Body.String(), `"limiters"`)
-		})
+	name := `javascript:"><script>alert(1)</script><img src=x onerror=alert(1)><!-- --><svg/onload=alert(1)>&q=b#c?d=/e%2f/../../etc` +
+		"\x1b[2J\r\n\x00b\u202egnp.exe\u2066\xff\xfe\n\nevent: tick\ndata: {}\n\n" + `{{.Instance}}"},{"name":"` // at most 256 bytes
+	s := newScene(t, func(_ *scene, o *Options) {
+		o.ShowKeys = true
+		o.Instance = name
+		o.Authorize = func(*http.Request, Action) (string, error) { return name, nil }
+	})
+	s.define(name, func(b *registry.Builder) error {
+		l := registry.Partitioned(b, name, func(context.Context) string { return name + strings.Repeat("y", 3000) },
+			limiter.FixedWindowOptions{PermitLimit: 1, Window: 1e15}, nil)
+		b.Add(ratelimit.NewPartitioned(l, func(ctx context.Context) context.Context { return ctx }, &ratelimit.Options{Name: name}))
+		b.Add(pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+			next.Report(ctx, pipeline.Event{Name: name, Severity: pipeline.SeverityError, Err: fmt.Errorf("%s", name)})
+			return next.Run(ctx)
+		}))
+		return nil
+	})
+	_ = s.get("/keys") // the limiter counts from now on
+	s.execute(pipeline.WithOperation(t.Context(), name), name, 3, nil)
+	q := url.QueryEscape(name)
+	for _, page := range append([]string{
+		"check?pipeline=" + q + "&key=" + q, "check?limiter=nothing" + q, "action?do=override&target=" + q, "action?do=" + q,
+		"overview?q=" + q, url.PathEscape(name),
+	}, allPages...) {
+		html := s.html("/" + page)
+		assert.True(t, utf8.ValidString(html), page)
+		assert.Empty(t, tags.FindString(html), page)
+		assert.NotContains(t, html, "could not be made", page)
+		text := s.get("/" + page).Body.String()
+		assert.NotContains(t, text, "\x1b", page)
+		assert.NotContains(t, text, "\u202e", page)
+		base, parameters, _ := strings.Cut(page, "?")
+		if !strings.Contains(base, "%") && base != "action" {
+			assert.True(t, json.Valid(s.get("/"+base+".json?"+parameters).Body.Bytes()), page)
+		}
 	}
+	assert.Equal(t, http.StatusNotFound, s.post(url.Values{"do": {ActionIsolate}, "target": {name}}).Code)
+	assert.Len(t, s.view("/keys.json").Keys, 2)
 }
 
 func TestPages_FilterAndSort(t *testing.T) {
@@ -279,7 +255,7 @@ func TestPages_FilterAndSort(t *testing.T) {
 		})
 	}
 	names := func(path string) (all []string) {
-		for _, l := range s.json(path).Limiters {
+		for _, l := range s.view(path).Limiters {
 			all = append(all, l.Name)
 		}
 		return all

@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -105,14 +104,14 @@ func (s *scene) html(path string) string {
 	return w.Body.String()
 }
 
-// json asks for a page as JSON, and decodes it.
-func (s *scene) json(path string) *decoded {
+// view returns what a page shows.
+func (s *scene) view(path string) *view {
 	s.t.Helper()
-	w := s.get(path)
-	require.Equal(s.t, "application/json", w.Header().Get("Content-Type"), path)
-	var d decoded
-	require.NoError(s.t, json.Unmarshal(w.Body.Bytes(), &d), w.Body.String())
-	return &d
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	snap, err := s.dashboard.snapshot(s.t.Context(), tick/2)
+	require.NoError(s.t, err)
+	name, f := route(r)
+	return newView(snap, name, queryOf(r.URL.Query()), f)
 }
 
 // post sends the form of an action.
@@ -129,52 +128,6 @@ func (s *scene) send(r *http.Request, headers ...string) *httptest.ResponseRecor
 	w := httptest.NewRecorder()
 	s.dashboard.ServeHTTP(w, r)
 	return w
-}
-
-// decoded is a snapshot as clients of the API see it.
-type decoded struct {
-	Time      time.Time
-	Instance  string
-	ReadOnly  bool `json:"read_only"`
-	Summary   map[string]float64
-	Trouble   []struct{ Level, What, Name, Text string }
-	Files     []fileState
-	Pipelines []struct {
-		Name, Level, Error string
-		Version, Running   int
-		Strategies         []struct {
-			Name, Kind, State string
-			Options           map[string]string
-		}
-		Events []struct {
-			Name  string
-			Total int64
-		}
-	}
-	Limiters []struct {
-		Name, Kind, Level, Place, Limits, Note string
-		Options, Configured                    map[string]string
-		Override                               *overrideState
-		Available, Granted, Rejected           *int64
-		Partitions                             *int
-		GrantedRate                            *float64 `json:"granted_per_second"`
-		RejectedRate                           *float64 `json:"rejected_per_second"`
-		History                                []column
-		Overridable                            bool
-		LastKnown                              bool `json:"last_known"`
-	}
-	Circuits []struct {
-		Source, State, Figures, Cause string
-		IsolatedBy                    string `json:"isolated_by"`
-	}
-	Keys   []limiterKeys
-	Events []struct {
-		Name, Source, Text, User, Key, Operation string
-		Count                                    int64
-	}
-	Stores    []storeState
-	Jobs      []struct{ Name string }
-	JobsError string `json:"jobs_error"`
 }
 
 // source is the source of a strategy of a pipeline without an instance.

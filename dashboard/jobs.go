@@ -61,12 +61,3 @@ type JobWaiter struct {
 	Since time.Time `json:"since,omitzero"` // when it was first throttled
 	Wake  time.Time `json:"wake,omitzero"`  // when it comes back
 }
-
-// String returns the name in the form that [Action.Target] has: type/name, or type/name/key.
-func (r JobRef) String() string {
-	text := r.Type + "/" + r.Name
-	if r.Key != "" {
-		text += "/" + r.Key
-	}
-	return text
-}

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/weir-go/weir/internal/ask"
 	"github.com/weir-go/weir/internal/recovered"
 )
 
@@ -22,7 +20,7 @@ const (
 	maxKeysSearched = 10000
 )
 
-// A jobPage is what the page of one limiter of jobs gets, and its JSON.
+// A jobPage is the page of one limiter of jobs.
 type jobPage struct {
 	Time    time.Time    `json:"time"`
 	Type    string       `json:"type"`
@@ -40,27 +38,27 @@ type jobKey struct {
 	Page template.URL `json:"-"` // its page
 }
 
-// ReleasePage returns the page that asks whether to release a slot.
-func (j *jobPage) ReleasePage(h JobHolder) template.URL {
-	v := url.Values{"do": {ActionRelease}, "type": {j.Type}, "name": {j.Name}, "job": {strconv.FormatInt(h.Job, 10)}}
-	if j.KeyText != "" {
-		v.Set("key", j.KeyText)
+// address returns the address of a page about the limiter, with further parameters: names and values. Those without a value
+// are left out.
+func (j *jobPage) address(page string, more ...string) template.URL {
+	v := url.Values{"type": {j.Type}, "name": {j.Name}}
+	for i := 0; i < len(more); i += 2 {
+		if more[i+1] != "" {
+			v.Set(more[i], more[i+1])
+		}
 	}
-	if h.Owner != "" {
-		v.Set("owner", h.Owner)
-	}
-	return link(pageAction, v)
+	return link(page, v)
 }
 
-// link returns a relative link. html/template would escape the separators of parameters that come from a value.
-func link(page string, v url.Values) template.URL {
-	return template.URL(page + "?" + v.Encode()) //nolint:gosec // Encode has escaped the values
+// ReleasePage returns the page that asks whether to release a slot.
+func (j *jobPage) ReleasePage(h JobHolder) template.URL {
+	return j.address(pageAction, "do", ActionRelease, "job", strconv.FormatInt(h.Job, 10), "key", j.KeyText, "owner", h.Owner)
 }
 
 // serveJob serves the page of one limiter of jobs or one of its keys.
 func (d *Dashboard) serveJob(w http.ResponseWriter, r *http.Request, f format) {
 	if d.options.Jobs == nil {
-		d.fail(w, f, http.StatusNotFound, "This program has no throttled jobs.")
+		d.fail(w, f, errNoJobs)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
@@ -70,24 +68,76 @@ func (d *Dashboard) serveJob(w http.ResponseWriter, r *http.Request, f format) {
 	status := http.StatusOK
 	if err := d.fillJob(ctx, j, v.Get("key"), v.Get("after")); err != nil {
 		wrong := jobsError(err)
-		j.Error, status = wrong.text, wrong.status
+		j.Error, status = wrong.Error(), statusOf(wrong)
 	}
-	d.answer(w, f, status, j, j.writeText, func() (string, any) {
-		p := d.page("jobs", query{Sort: sorts[0]})
-		p.Title, p.Data, p.Time = j.Name, j, j.Time
-		return "job", p
-	})
+	p := d.page("jobs")
+	p.Title, p.Time = j.Name, j.Time
+	d.answer(w, f, status, "job", p, j)
 }
 
-var errNoKey = errors.New("there is no such key")
+var (
+	errNoJobs = refuse(http.StatusNotFound, "This program has no throttled jobs.")
+	errNoKey  = errors.New("there is no such key")
+)
 
 // jobsError returns err, which has come from Jobs, with the status of the answer.
-func jobsError(err error) *actionError {
-	status := http.StatusBadGateway
+func jobsError(err error) error {
 	if errors.Is(err, errNoKey) {
-		status = http.StatusNotFound
+		return refuse(http.StatusNotFound, "%v", err)
 	}
-	return &actionError{status, errorText(err)}
+	return refuse(http.StatusBadGateway, "%s", errorText(err))
+}
+
+// readRelease reads which slot is to be freed.
+func readRelease(ctx context.Context, d *Dashboard, q *request) error {
+	if d.options.Jobs == nil {
+		return errNoJobs
+	}
+	q.job = JobRef{Type: q.form.Get("type"), Name: q.form.Get("name")}
+	key, err := d.jobKey(ctx, q.job, q.form.Get("key"))
+	if err != nil {
+		return jobsError(err)
+	}
+	q.job.Key = key
+	q.Target = targetOf(q.job)
+	q.shown = targetOf(JobRef{q.job.Type, q.job.Name, d.options.keyText(key)})
+	q.holder.Owner = q.form.Get("owner")
+	if q.holder.Job, err = strconv.ParseInt(q.form.Get("job"), 10, 64); err != nil {
+		return refuse(http.StatusBadRequest, "job must be the number of a job, got %q", shorten(q.form.Get("job"), 30))
+	}
+	return nil
+}
+
+// targetOf returns the target of an action: type/name, or type/name/key.
+func targetOf(r JobRef) string {
+	return r.Type + "/" + r.Name + prefixed("/", r.Key)
+}
+
+func confirmRelease(_ *Dashboard, q *request) (*confirmation, error) {
+	owner := fmt.Sprintf("job %d", q.holder.Job)
+	if q.holder.Owner != "" {
+		owner = fmt.Sprintf("%q, taken by %s", q.holder.Owner, owner)
+	}
+	return &confirmation{
+		Text:   fmt.Sprintf("Free the slot of %s in %s.", owner, q.shown),
+		Notes:  []string{"If the job still runs, another one can run beside it from then on. Make sure that it does not."},
+		Button: "Release the slot",
+	}, nil
+}
+
+func doRelease(ctx context.Context, d *Dashboard, q *request) (*outcome, error) {
+	var released bool
+	err := recovered.Error(func() (err error) {
+		released, err = d.options.Jobs.Release(ctx, q.job, q.holder)
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, jobsError(err)
+	case !released:
+		return nil, refuse(http.StatusConflict, "job %d has no slot in %s any more", q.holder.Job, q.shown)
+	}
+	return &outcome{Text: fmt.Sprintf("The slot of job %d in %s is free.", q.holder.Job, q.shown)}, nil
 }
 
 // fillJob asks for the state and the keys.
@@ -98,7 +148,7 @@ func (d *Dashboard) fillJob(ctx context.Context, j *jobPage, key, after string) 
 		return err
 	}
 	ref.Key = plain
-	j.KeyText = d.keyText(plain)
+	j.KeyText = d.options.keyText(plain)
 	var state JobState
 	if err := recovered.Error(func() (err error) { state, err = d.options.Jobs.Inspect(ctx, ref); return err }); err != nil {
 		return err
@@ -116,14 +166,12 @@ func (d *Dashboard) fillJob(ctx context.Context, j *jobPage, key, after string) 
 		return err
 	}
 	for _, k := range keys {
-		if k == "" {
-			continue
+		if k != "" {
+			j.Keys = append(j.Keys, jobKey{d.options.keyText(k), j.address("jobs", "key", d.options.keyText(k))})
 		}
-		v := url.Values{"type": {j.Type}, "name": {j.Name}, "key": {d.keyText(k)}}
-		j.Keys = append(j.Keys, jobKey{Text: d.keyText(k), Page: link("jobs", v)})
 	}
 	if len(keys) >= keysPerPage {
-		j.More = link("jobs", url.Values{"type": {j.Type}, "name": {j.Name}, "after": {d.keyText(keys[len(keys)-1])}})
+		j.More = j.address("jobs", "after", d.options.keyText(keys[len(keys)-1]))
 	}
 	return nil
 }
@@ -148,7 +196,7 @@ func (d *Dashboard) jobKey(ctx context.Context, ref JobRef, text string) (string
 			return "", err
 		}
 		for _, k := range keys {
-			if d.hash(k) == text {
+			if d.options.KeyHash.Hash(k) == text {
 				return k, nil
 			}
 		}
@@ -158,87 +206,4 @@ func (d *Dashboard) jobKey(ctx context.Context, ref JobRef, text string) (string
 		after = keys[len(keys)-1]
 	}
 	return "", fmt.Errorf("%w: %s", errNoKey, shorten(text, 60))
-}
-
-func (j *jobPage) writeText(b *bytes.Buffer) {
-	fmt.Fprintf(b, "%s %s %s\n", printable(j.Type), printable(j.Name), printable(j.KeyText))
-	if j.Error != "" {
-		fmt.Fprintln(b, printable(j.Error))
-		return
-	}
-	s := j.State
-	fmt.Fprintf(b, "slots taken %d of %d, reserved %d, waiting %d", s.Used, s.Limit, s.Reserved, s.Waiting)
-	if !s.Next.IsZero() {
-		fmt.Fprintf(b, ", next free slot %s", s.Next.UTC().Format(time.RFC3339))
-	}
-	fmt.Fprintln(b)
-	t := newTable(b, "holders", "JOB", "OWNER", "SINCE", "UNTIL")
-	for _, h := range s.Holders {
-		t.row(fmt.Sprint(h.Job), h.Owner, timeText(h.Since), timeText(h.Until))
-	}
-	t.end()
-	t = newTable(b, "waiters", "JOB", "SINCE", "COMES BACK")
-	for _, h := range s.Waiters {
-		t.row(fmt.Sprint(h.Job), timeText(h.Since), timeText(h.Wake))
-	}
-	t.end()
-	if len(j.Keys) > 0 {
-		t = newTable(b, "keys")
-		for _, k := range j.Keys {
-			t.row(k.Text)
-		}
-		t.end()
-	}
-}
-
-func timeText(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format(time.RFC3339)
-}
-
-// A jobsAnswer is the answer of [Jobs.Limiters].
-type jobsAnswer struct {
-	limiters []JobLimiter
-	err      error
-}
-
-// askJobs asks for the limiters of jobs, or returns nil if there are none.
-func (s *sampler) askJobs() *ask.Question[jobsAnswer] {
-	jobs := s.dashboard.options.Jobs
-	if jobs == nil {
-		return nil
-	}
-	return s.jobs.Ask("dashboard: Limiters of Jobs", func() (a jobsAnswer) {
-		ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
-		defer cancel()
-		a.err = recovered.Error(func() (err error) {
-			a.limiters, err = jobs.Limiters(ctx)
-			return err
-		})
-		return a
-	})
-}
-
-func (s *sampler) jobStates(ctx context.Context, q *ask.Question[jobsAnswer], snap *snapshot) {
-	if q == nil {
-		return
-	}
-	snap.Jobs = []jobState{}
-	answer, ok := q.Wait(ctx)
-	switch {
-	case !ok:
-		snap.JobsError = "the list has not come in time"
-	case answer.err != nil:
-		snap.JobsError = errorText(answer.err)
-	}
-	for _, l := range answer.limiters {
-		j := jobState{JobLimiter: l}
-		j.Key = s.dashboard.keyText(j.Key)
-		if l.Waiters > 0 {
-			j.Level = levelNotice
-		}
-		snap.Jobs = append(snap.Jobs, j)
-	}
 }

@@ -1,20 +1,26 @@
 package dashboard
 
 import (
+	"strings"
 	"time"
 
 	"github.com/weir-go/weir/pipeline"
 )
 
-// A snapshot is everything that the pages show at one moment. Its JSON is the API: docs/dashboard.md describes it. A list
-// that is not part of a page is nil and left out.
-type snapshot struct {
+// about says of what and when a snapshot is.
+type about struct {
 	Time     time.Time `json:"time"`
 	Instance string    `json:"instance"` // what it shows: one process
 	Started  time.Time `json:"started"`  // when the dashboard was made
 	ReadOnly bool      `json:"read_only"`
 	// HashedKeys is true if keys are shown as hashes.
 	HashedKeys bool `json:"hashed_keys"`
+}
+
+// A snapshot is everything that the pages show at one moment. Its JSON is the API: docs/dashboard.md describes it. A list
+// that is not part of a page is nil and left out.
+type snapshot struct {
+	about
 
 	Summary   *summary        `json:"summary,omitzero"`
 	Trouble   []trouble       `json:"trouble,omitzero"`
@@ -69,8 +75,10 @@ type trouble struct {
 	Name  string    `json:"name"`
 	Text  string    `json:"text"`
 	Since time.Time `json:"since,omitzero"`
-	Page  string    `json:"-"` // where there is more
 }
+
+// Page returns where there is more.
+func (t trouble) Page() string { return strings.TrimSuffix(t.What, "s") + "s" }
 
 // A fileState is a configuration file.
 type fileState struct {
@@ -121,37 +129,39 @@ type pipelineEvent struct {
 	since    time.Time
 }
 
+// limiterFigures are what a limiter has counted. Those that are nil are not known.
+type limiterFigures struct {
+	Limit      int64  `json:"limit,omitempty"`      // the most permits that can be available
+	Available  *int64 `json:"available,omitempty"`  // nil also if there is one for each key
+	LastKnown  bool   `json:"last_known,omitempty"` // Available is of before, because the store has not answered
+	Queued     *int64 `json:"queued,omitempty"`
+	Granted    *int64 `json:"granted,omitempty"` // since the limiter was made, by this process
+	Rejected   *int64 `json:"rejected,omitempty"`
+	Partitions *int   `json:"partitions,omitempty"` // keys that are in memory
+
+	GrantedRate  *float64 `json:"granted_per_second,omitempty"`
+	RejectedRate *float64 `json:"rejected_per_second,omitempty"`
+}
+
 // A limiterState is a limiter of the registry.
 type limiterState struct {
 	Name      string   `json:"name"`
 	Kind      string   `json:"kind"`
 	Level     level    `json:"level"`
 	Place     string   `json:"place"`  // process or store
-	Limits    string   `json:"limits"` // in a form for people, such as "20 per 1s, burst 50"
+	Limits    string   `json:"limits"` // in words, such as "bursts of 50, then 20 a second"
 	Options   fields   `json:"options"`
 	Pipelines []string `json:"pipelines"`
 	// Override has what differs from the configuration, and Configured what the configuration says then.
 	Override   *overrideState `json:"override,omitempty"`
 	Configured fields         `json:"configured,omitempty"`
 
-	Limit      int64  `json:"limit,omitempty"`      // the most permits that can be available
-	Available  *int64 `json:"available,omitempty"`  // nil: not known, or there is one for each key
-	LastKnown  bool   `json:"last_known,omitempty"` // Available is of before, because the store has not answered
-	Queued     *int64 `json:"queued,omitempty"`     //
-	Granted    *int64 `json:"granted,omitempty"`    // since the limiter was made, by this process
-	Rejected   *int64 `json:"rejected,omitempty"`   //
-	Partitions *int   `json:"partitions,omitempty"` // keys that are in memory
-
-	GrantedRate  *float64 `json:"granted_per_second,omitempty"`  // nil: not known
-	RejectedRate *float64 `json:"rejected_per_second,omitempty"` //
+	limiterFigures
 	// Shadow is true if all that is rejected goes on, because what asks the limiter is in shadow mode.
 	Shadow  bool      `json:"shadow,omitempty"`
 	Since   time.Time `json:"rejecting_since,omitzero"`
 	History []column  `json:"history"`        // the last five minutes, the newest last
 	Note    string    `json:"note,omitempty"` // what is missing here, and why
-
-	Overridable bool `json:"overridable"` // it has limits that an action can change
-	partitioned bool
 }
 
 // A column is one part of the history of a limiter. A count that is not known is nil: it was not looked at in that time,
@@ -224,6 +234,13 @@ type storeState struct {
 	FromBlocks int64        `json:"from_blocks"`
 	Outages    int64        `json:"outages"`                    // answers while it was away
 	CallRate   *float64     `json:"calls_per_second,omitempty"` // nil: not known yet
+}
+
+func (s storeState) level() level {
+	if s.Available {
+		return levelNone
+	}
+	return levelCritical
 }
 
 // A shardState is one shard of a store.

@@ -12,9 +12,6 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-// DefaultMaxStreams is the value of [Options.MaxStreams] if that is 0.
-const DefaultMaxStreams = 64
-
 // Options are the options of a [Dashboard]. Only Registry is required.
 type Options struct {
 	// Registry has the pipelines and limiters that are shown.
@@ -82,6 +79,14 @@ func (o Options) Validate() error {
 	return p.Err("dashboard")
 }
 
+// keyText returns what the pages show of a key.
+func (o *Options) keyText(key string) string {
+	if o.ShowKeys || key == "" {
+		return key
+	}
+	return o.KeyHash.Hash(key)
+}
+
 // The actions: what [Action.Name] can be.
 const (
 	ActionReload      = "reload"       // read a configuration file again; the target is its path
@@ -97,6 +102,3 @@ type Action struct {
 	Name   string // one of ActionReload to ActionRelease
 	Target string // what it is done to
 }
-
-// String returns the name and the target: "reload weir.yaml".
-func (a Action) String() string { return a.Name + " " + a.Target }

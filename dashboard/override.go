@@ -5,6 +5,7 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"net/http"
 	"net/url"
@@ -27,16 +28,18 @@ const (
 	maxOverride     = 7 * 24 * time.Hour
 )
 
-// A formError is what is wrong with a form, which the user gets again.
-type formError struct {
-	error
-	page *confirmation
+// limiterInfo returns what the registry says about a limiter.
+func (d *Dashboard) limiterInfo(name string) (registry.LimiterInfo, error) {
+	for each, info := range d.options.Registry.Limiters() {
+		if each == name {
+			return info, nil
+		}
+	}
+	return registry.LimiterInfo{}, refuse(http.StatusNotFound, "There is no limiter %q.", printable(shorten(name, 200)))
 }
 
-func (e *formError) Unwrap() error { return e.error }
-
 // confirmOverride returns the form for an override, filled in with the limits in force.
-func (d *Dashboard) confirmOverride(q *request) (*confirmation, error) {
+func confirmOverride(d *Dashboard, q *request) (*confirmation, error) {
 	info, err := d.limiterInfo(q.Target)
 	if err != nil {
 		return nil, err
@@ -44,106 +47,111 @@ func (d *Dashboard) confirmOverride(q *request) (*confirmation, error) {
 	return overrideForm(info, nil), nil
 }
 
-// overrideForm returns the form. Values of values, if there are any, come before those of the limits.
-func overrideForm(info registry.LimiterInfo, values url.Values) *confirmation {
-	state := describeLimiter(info)
+// overrideForm returns the form. What was sent comes before the limits in force.
+func overrideForm(info registry.LimiterInfo, sent url.Values) *confirmation {
 	c := &confirmation{
 		Text:   fmt.Sprintf("Give the limiter %s other limits for a while.", info.Name),
 		Legend: "Limits until the end of the override",
 		Button: "Override the limits",
 		Notes: []string{
 			"A reload of the configuration keeps the override until its end. After it, the limiter has the limits that the configuration says then.",
+			"It is in this process: other instances keep their limits.",
 		},
 	}
-	if state.partitioned {
-		c.Notes = append(c.Notes, "It has these limits for each key.")
+	if info.Shared {
+		c.Notes[1] = "It is in a store: its limits change for all instances."
 	}
-	if state.Place == "store" {
-		c.Notes = append(c.Notes, "It is in a store: its limits change for all instances.")
-	} else {
-		c.Notes = append(c.Notes, "It is in this process: other instances keep their limits.")
+	if info.Partitioned {
+		c.Notes = append(c.Notes, "It has these limits for each key.")
 	}
 	if o := info.Override; o != nil {
 		c.Notes = append(c.Notes, fmt.Sprintf("It replaces the override by %s, until %s: %s", o.By, o.Until.UTC().Format(time.RFC3339), o.Reason))
 	}
 	configured := reflect.ValueOf(limiter.OptionsOf(info.Configured.Limits))
-	v := reflect.ValueOf(limiter.OptionsOf(info.Options.Limits))
-	for i := range v.NumField() {
-		name, _, skip := nameOf(v.Type().Field(i))
-		if skip {
-			continue
-		}
-		text, _ := textOfValue(v.Field(i))
-		f := formField{Name: "set." + name, Label: strings.ReplaceAll(name, "_", " "), Value: text, Choices: choicesOf(v.Field(i))}
-		if configured.Type() == v.Type() {
-			was, _ := textOfValue(configured.Field(i))
-			f.Was = "the configuration says " + was
-		}
-		c.Fields = append(c.Fields, f)
+	limits := reflect.ValueOf(limiter.OptionsOf(info.Options.Limits))
+	for name, i := range optionsIn(limits.Type()) {
+		value, _ := textOfValue(limits.Field(i))
+		was, _ := textOfValue(configured.Field(i))
+		c.Fields = append(c.Fields, formField{
+			Name: "set." + name, Label: labelOf(name), Value: value, Was: "the configuration says " + was, Choices: choicesOf(limits.Field(i)),
+		})
 	}
 	c.Fields = append(c.Fields,
 		formField{Name: "for", Label: "for how long", Value: durationtext.Of(defaultOverride), Was: "such as 15m or 2h, at most 168h", Required: true},
 		formField{Name: "reason", Label: "reason", Required: true, Wide: true})
 	for i, f := range c.Fields {
-		if values.Has(f.Name) {
-			c.Fields[i].Value = values.Get(f.Name)
+		if sent.Has(f.Name) {
+			c.Fields[i].Value = sent.Get(f.Name)
 		}
 	}
 	return c
 }
 
-// choicesOf returns the values that a field can have, if they are few.
-func choicesOf(v reflect.Value) []string {
-	switch v.Interface().(type) {
-	case limiter.QueueOrder:
-		return []string{limiter.OldestFirst.String(), limiter.NewestFirst.String()}
-	case bool:
-		return []string{"false", "true"}
-	default:
-		return nil
+// optionsIn yields the fields of a type of options that a file can have: names and indexes.
+func optionsIn(t reflect.Type) iter.Seq2[string, int] {
+	return func(yield func(string, int) bool) {
+		for i := range t.NumField() {
+			if name, _, skip := nameOf(t.Field(i)); !skip && !yield(name, i) {
+				return
+			}
+		}
 	}
 }
 
-// doOverride overrides the limits of a limiter.
-func (d *Dashboard) doOverride(ctx context.Context, q *request) (result, error) {
+func labelOf(name string) string { return strings.ReplaceAll(name, "_", " ") }
+
+// choicesOf returns the values that a field can have, if they are few.
+func choicesOf(v reflect.Value) []string {
+	if v.Type() == reflect.TypeFor[limiter.QueueOrder]() {
+		return []string{limiter.OldestFirst.String(), limiter.NewestFirst.String()}
+	}
+	return nil
+}
+
+func doOverride(ctx context.Context, d *Dashboard, q *request) (*outcome, error) {
 	info, err := d.limiterInfo(q.Target)
 	if err != nil {
-		return result{}, err
+		return nil, err
 	}
-	limits := limiter.OptionsOf(info.Options.Limits)
 	o := registry.Override{Limiter: info.Name, By: q.who, Reason: strings.TrimSpace(q.form.Get("reason"))}
-	length, err := readOverride(&o, limits, q.form)
+	length, err := readOverride(&o, reflect.ValueOf(limiter.OptionsOf(info.Options.Limits)), q.form)
 	if err == nil {
 		o.Until = time.Now().Add(length)
 		if err = d.options.Registry.Override(ctx, o); err != nil && !errors.Is(err, weir.ErrInvalidOptions) {
-			return result{}, err
+			return nil, err
 		}
-		err = byLabel(err, limits)
 	}
 	if err != nil {
-		return result{}, &formError{err, overrideForm(info, q.form)}
+		return nil, &formError{err, overrideForm(info, q.form)}
 	}
-	return result{
-		text: fmt.Sprintf("The limiter %s has other limits for %s: %s.", info.Name, durationtext.Of(length), fieldsOf(o.Options)),
-		yaml: yamlOf(info, o.Options),
+	return &outcome{
+		Text: fmt.Sprintf("The limiter %s has other limits for %s: %s.", info.Name, durationtext.Of(length), fieldsOf(o.Options)),
+		YAML: yamlOf(info, o.Options),
 	}, nil
 }
 
-// readOverride reads the form into o, and returns for how long the override lasts. The error has all problems.
-func readOverride(o *registry.Override, limits any, form url.Values) (time.Duration, error) {
-	problems := unknownFields(limits, form)
-	v := reflect.New(reflect.TypeOf(limits)).Elem()
-	v.Set(reflect.ValueOf(limits))
-	for i := range v.NumField() {
-		name, _, skip := nameOf(v.Type().Field(i))
-		if skip || !form.Has("set."+name) {
+// readOverride reads the form into o, and returns for how long the override lasts. What the form leaves out is as in limits. The
+// error has all problems. A field that there is not is one: the user would believe that the limits are changed when they are not.
+func readOverride(o *registry.Override, limits reflect.Value, form url.Values) (time.Duration, error) {
+	var problems []error
+	known := []string{"do", "target", "for", "reason"}
+	v := reflect.New(limits.Type()).Elem()
+	v.Set(limits)
+	for name, i := range optionsIn(v.Type()) {
+		known = append(known, "set."+name)
+		if !form.Has("set." + name) {
 			continue
 		}
 		if err := setField(v.Field(i), strings.TrimSpace(form.Get("set."+name))); err != nil {
-			problems = append(problems, fmt.Errorf("%s %w", strings.ReplaceAll(name, "_", " "), err))
+			problems = append(problems, fmt.Errorf("%s %w", labelOf(name), err))
 		}
 	}
 	o.Options = v.Interface().(limiter.Options)
+	for _, name := range slices.Sorted(maps.Keys(form)) {
+		if !slices.Contains(known, name) {
+			problems = append(problems, fmt.Errorf("there is no field %q, there are %s", printable(shorten(name, 60)), strings.Join(known, ", ")))
+		}
+	}
 	length, err := time.ParseDuration(strings.TrimSpace(form.Get("for")))
 	if err != nil || length < time.Second || length > maxOverride {
 		problems = append(problems, fmt.Errorf("for how long must be a duration from 1s to %s, such as 15m, got %q", durationtext.Of(maxOverride), shorten(form.Get("for"), 30)))
@@ -151,49 +159,7 @@ func readOverride(o *registry.Override, limits any, form url.Values) (time.Durat
 	if o.Reason == "" {
 		problems = append(problems, errors.New("reason must be set"))
 	}
-	if len(problems) > 0 {
-		return 0, errors.Join(problems...)
-	}
-	return length, nil
-}
-
-// byLabel returns err with the labels that the fields of limits have in the form.
-func byLabel(err error, limits any) error {
-	wrong, ok := errors.AsType[*weir.OptionsError](err)
-	if !ok {
-		return err
-	}
-	label := func(path string) string {
-		f, ok := reflect.TypeOf(limits).FieldByName(strings.TrimPrefix(path, "Options."))
-		if !ok {
-			return path
-		}
-		name, _, _ := nameOf(f)
-		return strings.ReplaceAll(name, "_", " ")
-	}
-	var problems []error
-	for _, f := range wrong.Fields {
-		problems = append(problems, errors.New(f.Text(label(f.Path), label)))
-	}
-	return errors.Join(problems...)
-}
-
-// unknownFields returns an error for each field of the form that an override does not have. If they were ignored, a typing
-// error would answer that the limits are changed when they are not.
-func unknownFields(limits any, form url.Values) (problems []error) {
-	known := []string{"do", "target", "for", "reason"}
-	t := reflect.TypeOf(limits)
-	for f := range t.Fields() {
-		if name, _, skip := nameOf(f); !skip {
-			known = append(known, "set."+name)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(form)) {
-		if !slices.Contains(known, name) {
-			problems = append(problems, fmt.Errorf("there is no field %q, there are %s", printable(shorten(name, 60)), strings.Join(known, ", ")))
-		}
-	}
-	return problems
+	return length, errors.Join(problems...)
 }
 
 // setField sets an option to the value that text has. An empty text is the zero value.
@@ -202,38 +168,27 @@ func setField(v reflect.Value, text string) error {
 		v.SetZero()
 		return nil
 	}
-	if _, ok := reflect.TypeAssert[time.Duration](v); ok {
-		d, err := time.ParseDuration(text)
-		if err != nil {
+	var err error
+	switch p := v.Addr().Interface().(type) {
+	case encoding.TextUnmarshaler:
+		return p.UnmarshalText([]byte(text))
+	case *time.Duration:
+		if *p, err = time.ParseDuration(text); err != nil {
 			return fmt.Errorf("must be a duration such as 1s or 500ms, got %q", shorten(text, 30))
 		}
-		v.SetInt(int64(d))
-		return nil
-	}
-	if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr()); ok {
-		return u.UnmarshalText([]byte(text))
-	}
-	switch v.Kind() {
-	case reflect.Int:
-		n, err := strconv.Atoi(text)
-		if err != nil {
+	case *int:
+		if *p, err = strconv.Atoi(text); err != nil {
 			return fmt.Errorf("must be a whole number, got %q", shorten(text, 30))
 		}
-		v.SetInt(int64(n))
-	case reflect.Bool:
-		b, err := strconv.ParseBool(text)
-		if err != nil {
-			return fmt.Errorf("must be true or false, got %q", shorten(text, 30))
-		}
-		v.SetBool(b)
+	case *string:
+		*p = text
 	default:
 		return errors.New("cannot be changed here")
 	}
 	return nil
 }
 
-// confirmEndOverride asks before an override is ended.
-func (d *Dashboard) confirmEndOverride(q *request) (*confirmation, error) {
+func confirmEndOverride(d *Dashboard, q *request) (*confirmation, error) {
 	info, err := d.limiterInfo(q.Target)
 	if err != nil {
 		return nil, err
@@ -247,6 +202,13 @@ func (d *Dashboard) confirmEndOverride(q *request) (*confirmation, error) {
 			info.Override.By, info.Override.Until.UTC().Format(time.RFC3339), info.Override.Reason)},
 		Button: "End the override",
 	}, nil
+}
+
+func doEndOverride(ctx context.Context, d *Dashboard, q *request) (*outcome, error) {
+	if err := d.options.Registry.EndOverride(ctx, q.Target, q.who); err != nil {
+		return nil, err
+	}
+	return &outcome{Text: "The limiter " + q.Target + " has its configured limits again."}, nil
 }
 
 // plainYAML matches names that need no quotation marks in YAML.
@@ -266,11 +228,11 @@ func yamlOf(info registry.LimiterInfo, limits limiter.Options) string {
 		}
 		fmt.Fprintf(&b, "limiters:\n  %s:\n", name)
 	}
-	switch state := describeLimiter(info); {
-	case state.partitioned:
+	switch {
+	case info.Partitioned:
 		fmt.Fprintf(&b, "%[1]spartitioned:\n%[1]s  # the key and the other options of the limiter stay as they are\n%[1]s  each:\n", indent)
 		indent += "    "
-	case state.Place == "store":
+	case info.Shared:
 		fmt.Fprintf(&b, "%s# the store stays as it is\n", indent)
 	}
 	fmt.Fprintf(&b, "%s%s:\n", indent, limits.Limits().Kind.String())

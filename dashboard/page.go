@@ -1,253 +1,192 @@
 package dashboard
 
 import (
+	"bytes"
+	"context"
 	"crypto/sha256"
-	"embed"
 	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"html/template"
+	"maps"
 	"net/http"
-	"path"
+	"net/url"
+	"slices"
+	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
 
-	"github.com/weir-go/weir/internal/durationtext"
-	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/store"
 )
 
-//go:embed templates assets
-var embedded embed.FS
-
-// templates are those of all pages.
-var templates = template.Must(template.New("").Funcs(functions).ParseFS(embedded, "templates/*.html"))
-
-// An asset is a file that pages refer to.
-type asset struct {
-	name    string
-	content []byte
-	kind    string
+// accepted returns the format that the header Accept asks for.
+func accepted(accept string) format {
+	switch {
+	case strings.Contains(accept, "text/html"):
+		return formatHTML
+	case strings.Contains(accept, "application/json"):
+		return formatJSON
+	default:
+		return formatText
+	}
 }
 
-// assets are the assets by name, and assetsHash is in their addresses, so that a browser that keeps them gets new ones
-// with a new version.
-var assets, assetsHash = func() (map[string]asset, string) {
-	all := map[string]asset{}
-	h := sha256.New()
-	kinds := map[string]string{
-		".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
-	}
-	files, err := embedded.ReadDir("assets")
-	if err != nil {
-		panic(err)
-	}
-	for _, f := range files {
-		content, err := embedded.ReadFile("assets/" + f.Name())
-		if err != nil {
-			panic(err)
-		}
-		_, _ = h.Write(content)
-		all[f.Name()] = asset{f.Name(), content, kinds[path.Ext(f.Name())]}
-	}
-	return all, hex.EncodeToString(h.Sum(nil)[:8])
-}()
-
-// serveAsset serves a file. A browser can keep it forever if the address has its hash.
-func serveAsset(w http.ResponseWriter, r *http.Request, a asset) {
-	h := w.Header()
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		h.Set("Allow", "GET, HEAD")
-		write(w, formatText, http.StatusMethodNotAllowed, []byte("Only GET and HEAD.\n"))
-		return
-	}
-	h.Set("Cache-Control", "no-cache")
-	if r.URL.Query().Get("v") == assetsHash {
-		h.Set("Cache-Control", "max-age=31536000, immutable")
-	}
-	h.Set("Content-Type", a.kind)
-	h.Set("ETag", `"`+assetsHash+`"`)
-	http.ServeContent(w, r, a.name, time.Time{}, strings.NewReader(string(a.content)))
-}
-
-// A page is what the templates of pages get.
+// A page is what the HTML templates of pages get.
 type page struct {
 	Name     string
 	Title    string
 	Instance string
 	ReadOnly bool
 	Nav      []navItem
-	Hash     string
-	Suffix   string // the parameters of links to other pages, with the "?"
+	Hash     string // of the assets
 	Query    query
-	Sorts    []string
-
-	// Of pages that are updated:
-	Live     bool
 	Time     time.Time
-	Stream   string
+	Stream   template.URL // of its updates; "" if there are none
 	Trouble  int
-	Sections []section
-
-	// Of the others:
-	Text string
-	Code string // what can be copied
-	Back string
-	Data any
+	Back     string // the page that it leads back to
+	Data     any
 }
 
 // A navItem is an entry of the menu.
 type navItem struct{ Name, Title string }
 
-// titles are the titles of the pages.
-var titles = map[string]string{
-	pageOverview: "Overview", "limiters": "Limiters", "pipelines": "Pipelines", "circuits": "Circuits", "keys": "Keys",
-	"events": "Events", "stores": "Stores", "files": "Configuration", "jobs": "Jobs", pageCheck: "Check",
+// Sorts returns the values of the parameter sort; none if the page is not sorted.
+func (p *page) Sorts() []string {
+	if s := sectionOf(p.Name); s != nil && !s.sorted {
+		return nil
+	}
+	return sorts
 }
 
 // page returns a page with what all of them have.
-func (d *Dashboard) page(name string, q query) *page {
-	p := &page{
-		Name: name, Title: titles[name], Instance: d.options.Instance, ReadOnly: d.options.Authorize == nil,
-		Hash: assetsHash, Query: q, Sorts: sorts, Time: time.Now().UTC(),
-	}
-	if s := q.encode(); s != "" {
-		p.Suffix = "?" + s
-	}
-	if name == "events" || name == "keys" || name == "files" {
-		p.Sorts = nil // these are in their own order
-	}
-	p.Nav = append(p.Nav, navItem{pageOverview, titles[pageOverview]})
-	for _, each := range sectionNames {
-		if each == "jobs" && d.options.Jobs == nil || each == "stores" && len(d.options.Stores) == 0 || each == "files" && len(d.options.Watchers) == 0 {
+func (d *Dashboard) page(name string) *page {
+	o := &d.options
+	p := &page{Name: name, Instance: o.Instance, ReadOnly: o.Authorize == nil, Hash: assetsHash, Query: queryOf(nil), Time: time.Now().UTC()}
+	p.Nav = append(p.Nav, navItem{pageOverview, "Overview"})
+	for _, s := range sections {
+		if s.title == "" || s.name == "jobs" && o.Jobs == nil || s.name == "stores" && len(o.Stores) == 0 || s.name == "files" && len(o.Watchers) == 0 {
 			continue
 		}
-		p.Nav = append(p.Nav, navItem{each, titles[each]})
+		p.Nav = append(p.Nav, navItem{s.name, s.title})
 	}
-	p.Nav = append(p.Nav, navItem{pageCheck, titles[pageCheck]})
+	p.Nav = append(p.Nav, navItem{pageCheck, "Check"})
+	if i := slices.IndexFunc(p.Nav, func(n navItem) bool { return n.Name == name }); i >= 0 {
+		p.Title = p.Nav[i].Title
+	}
 	return p
 }
 
-// A moment is a time, and the time of the page that shows it.
-type moment struct{ Now, At time.Time }
-
-// functions are those of the templates.
-var functions = template.FuncMap{
-	"clean":      printable,
-	"cleanLines": printableLines,
-	"name":       func(s string) string { return printable(shorten(s, 120)) },
-	"firstWord":  func(s string) string { first, _, _ := strings.Cut(s, " "); return first },
-	"lower":      strings.ToLower,
-	"spaces":     func(s string) string { return strings.ReplaceAll(printable(s), "_", " ") },
-	"iso":        func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-	"clock":      clock,
-	"ago":        ago,
-	"next": func(now, at time.Time) string {
-		if !at.After(now) {
-			return "now"
-		}
-		return "in " + durationtext.Of(at.Sub(now).Round(time.Second))
-	},
-	"at":       func(now, at time.Time) moment { return moment{now, at} },
-	"duration": func(d time.Duration) string { return durationtext.Of(roundUp(d)) },
-	"rate":     rateText,
-	"positive": func(rate *float64) bool { return orZero(rate) > 0 },
-	"count":    count,
-	"severity": func(s pipeline.Severity) string { return severityLevel(s).String() },
-	"bar":      bar,
-	"spark":    spark,
+// link returns a relative link. html/template would escape the separators of parameters that come from a value.
+func link(page string, v url.Values) template.URL {
+	return template.URL(page + "?" + v.Encode()) //nolint:gosec // Encode has escaped the values
 }
 
-// clock returns the time of the day in UTC, and the date if it is not today.
-func clock(t time.Time) string {
-	if now := time.Now().UTC(); now.Sub(t) > 12*time.Hour || t.Sub(now) > 12*time.Hour {
-		return t.UTC().Format("2006-01-02 15:04:05")
-	}
-	return t.UTC().Format(time.TimeOnly)
-}
-
-// roundUp rounds a wait up, so that a client that waits as long as the page says does not come too early.
-func roundUp(d time.Duration) time.Duration {
-	unit := time.Millisecond
-	if d > 10*time.Second {
-		unit = time.Second
-	}
-	if r := d.Round(unit); r >= d {
-		return r
-	}
-	return d.Round(unit) + unit
-}
-
-// count returns a number of any type, or what a pointer to it leads to.
-func count(n any) string {
-	switch n := n.(type) {
-	case *int64:
-		return countText(*n)
-	case *int:
-		return countText(int64(*n))
-	case int:
-		return countText(int64(n))
-	case int64:
-		return countText(n)
+// answer writes data in the format f: as JSON, or by the template of that name. p is the page in HTML.
+func (d *Dashboard) answer(w http.ResponseWriter, f format, status int, name string, p *page, data any) {
+	var b bytes.Buffer
+	var err error
+	switch f {
+	case formatJSON:
+		e := json.NewEncoder(&b)
+		e.SetIndent("", "  ")
+		err = e.Encode(data)
+	case formatText: // cells that a tab ends are aligned
+		t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		err = textTemplates.ExecuteTemplate(t, name, data)
+		_ = t.Flush()
 	default:
-		return fmt.Sprint(n)
+		p.Data = data
+		err = htmlTemplates.ExecuteTemplate(&b, name, p)
 	}
+	if err != nil {
+		d.options.Logger.Error("dashboard: a page could not be made", "page", name, "error", err)
+		status, f = http.StatusInternalServerError, formatText
+		b = *bytes.NewBufferString("The page could not be made. The log says why.\n")
+	}
+	body := bytes.ToValidUTF8(b.Bytes(), replacement) // attributes in HTML have names as they are
+	w.Header().Set("Content-Type", contentTypes[f])
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a write that fails is the end of the client
 }
 
-// severityLevel returns the level that is shown for a severity.
-func severityLevel(s pipeline.Severity) level {
-	switch s {
-	case pipeline.SeverityCritical:
-		return levelCritical
-	case pipeline.SeverityError:
-		return levelError
-	case pipeline.SeverityWarning:
-		return levelWarning
-	default:
-		return levelNone
-	}
+// assets are the content types of the files that pages refer to.
+var assets = map[string]string{
+	"dashboard.css": "text/css; charset=utf-8", "dashboard.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml",
 }
 
-// bar draws how much of a limit is free.
-func bar(l limiterState) template.HTML {
-	if l.Available == nil || l.Limit <= 0 {
-		return ""
+// assetsHash is in the addresses of the assets, so that a browser that keeps them gets new ones with a new version.
+var assetsHash = func() string {
+	h := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(assets)) {
+		_, _ = h.Write(contentOf(name))
 	}
-	percent := int(min(max(float64(*l.Available)*100/float64(l.Limit), 0), 100))
-	//nolint:gosec // only numbers
-	return template.HTML(fmt.Sprintf(`<svg class="bar" aria-hidden="true" preserveAspectRatio="none" viewBox="0 0 100 5">`+
-		`<rect class="all" width="100" height="5"/><rect class="free" width="%d" height="5"/></svg>`, percent))
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}()
+
+func contentOf(asset string) []byte {
+	content, err := embedded.ReadFile("assets/" + asset)
+	if err != nil {
+		panic(err) // when the program starts
+	}
+	return content
 }
 
-// spark draws the history of a limiter: what was granted, if that is known, and above it what was rejected.
-func spark(l limiterState) template.HTML {
-	const height = 24
-	most := int64(1)
-	for _, c := range l.History {
-		most = max(most, orZero(c.Granted)+orZero(c.Rejected))
+// serveAsset serves a file. A browser can keep it forever if the address has its hash.
+func serveAsset(w http.ResponseWriter, r *http.Request, name string) {
+	h := w.Header()
+	h.Set("Cache-Control", "no-cache")
+	if r.URL.Query().Get("v") == assetsHash {
+		h.Set("Cache-Control", "max-age=31536000, immutable")
 	}
-	var granted, rejected strings.Builder
-	for i, c := range l.History {
-		x := 2*i + 1 + 2*(columns-len(l.History))
-		g := int(float64(orZero(c.Granted)) / float64(most) * height)
-		r := int(float64(orZero(c.Rejected)) / float64(most) * height)
-		if orZero(c.Rejected) > 0 {
-			r = max(r, 1)
-		}
-		if g = max(min(g, height-r), 0); orZero(c.Granted) > 0 && g == 0 && r < height {
-			g = 1
-		}
-		if g > 0 {
-			fmt.Fprintf(&granted, "M%d %dv-%d", x, height, g)
-		}
-		if r > 0 {
-			fmt.Fprintf(&rejected, "M%d %dv-%d", x, height-g, r)
-		}
+	h.Set("Content-Type", assets[name])
+	h.Set("ETag", `"`+assetsHash+`"`)
+	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(contentOf(name)))
+}
+
+// The pages that are not one section.
+const (
+	pageOverview = "overview"
+	pageCheck    = "check"
+	pageAction   = "action"
+	pageStream   = "stream"
+)
+
+// A problem is why something was not answered or not done, with the status of the answer.
+type problem struct {
+	status int
+	text   string
+}
+
+func (p *problem) Error() string { return p.text }
+
+func refuse(status int, format string, args ...any) error {
+	return &problem{status, fmt.Sprintf(format, args...)}
+}
+
+// statusOf returns the status of an answer with an error.
+func statusOf(err error) int {
+	if p, ok := errors.AsType[*problem](err); ok {
+		return p.status
 	}
-	text := fmt.Sprintf("at most %s a second", rateText(float64(most)/columnLength.Seconds()))
-	if granted.Len()+rejected.Len() == 0 {
-		text = "nothing counted in the last five minutes"
+	if errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+		return http.StatusServiceUnavailable
 	}
-	//nolint:gosec // only numbers
-	return template.HTML(fmt.Sprintf(`<svg class="spark" role="img" aria-label="%[1]s" preserveAspectRatio="none" viewBox="0 0 %[2]d %[3]d">`+
-		`<title>%[1]s</title><path class="granted" d="%[4]s"/><path class="rejected" d="%[5]s"/></svg>`,
-		template.HTMLEscapeString(text), 2*columns, height, granted.String(), rejected.String()))
+	return http.StatusConflict
+}
+
+// A failure is an answer with an error.
+type failure struct {
+	Status int    `json:"status"`
+	Text   string `json:"error"`
+}
+
+// fail answers with an error in the format of the page.
+func (d *Dashboard) fail(w http.ResponseWriter, f format, err error) {
+	status := statusOf(err)
+	p := d.page("")
+	p.Title = http.StatusText(status)
+	d.answer(w, f, status, "failure", p, failure{status, printableLines(err.Error())})
 }

@@ -3,7 +3,7 @@ package dashboard
 import (
 	"cmp"
 	"context"
-	"maps"
+	"fmt"
 	"slices"
 	"time"
 
@@ -11,92 +11,61 @@ import (
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
-// A pipelineSeries is what is known of the strategies of one pipeline.
-type pipelineSeries struct {
-	describe    ask.Asker[description]
-	version     int
-	at          time.Time
-	description description
-	note        string // what is wrong with the description
+// describeAgain is how old the description of a pipeline gets while a page is open.
+const describeAgain = 10 * time.Second
+
+// A sampledPipeline is a pipeline of the registry and what it is asked. The question is nil if the last answer is new enough.
+type sampledPipeline struct {
+	name     string
+	info     registry.PipelineInfo
+	series   *pipelineSeries
+	question *ask.Question[description]
 }
 
-// A description is what the strategies of a pipeline say about themselves.
-type description []strategyState
-
-// pipelineInfos returns what the registry says about the pipelines.
-func (s *sampler) pipelineInfos() []registry.PipelineInfo {
-	var infos []registry.PipelineInfo
-	seen := map[string]bool{}
-	for name, info := range s.dashboard.options.Registry.Pipelines() {
-		infos = append(infos, info)
-		seen[name] = true
-		if s.pipelines[name] == nil {
-			s.pipelines[name] = &pipelineSeries{}
+// askPipelines asks the pipelines for their descriptions, which can call functions of the program and stores.
+func (s *sampler) askPipelines(now time.Time) (all []sampledPipeline) {
+	past := s.pipelines
+	s.pipelines = map[string]*pipelineSeries{}
+	for name, info := range s.options.Registry.Pipelines() {
+		p := sampledPipeline{name: name, info: info, series: cmp.Or(past[name], &pipelineSeries{})}
+		s.pipelines[name] = p.series
+		if p.series.version != info.Version || now.Sub(p.series.at) >= describeAgain {
+			p.series.version, p.series.at = info.Version, now
+			p.question = p.series.describe.Ask("dashboard: Describe of a pipeline", func() description { return describe(info.Pipeline) })
 		}
+		all = append(all, p)
 	}
-	maps.DeleteFunc(s.pipelines, func(name string, _ *pipelineSeries) bool { return !seen[name] })
-	return infos
+	return all
 }
 
-// pipelineStates returns the states of the pipelines. Their descriptions, which can call functions of the program and
-// stores, are asked for again if they are not new enough.
-func (s *sampler) pipelineStates(ctx context.Context, infos []registry.PipelineInfo) []pipelineState {
-	now := time.Now()
-	questions := make([]*ask.Question[description], len(infos))
-	for i, info := range infos {
-		series := s.pipelines[nameOfPipeline(info)]
-		if series.version == info.Version && now.Sub(series.at) < describeAgain {
-			continue
+func (p *sampledPipeline) state(ctx context.Context, events []pipelineEvent) pipelineState {
+	series := p.series
+	if p.question != nil {
+		series.note = ""
+		if d, ok := p.question.Wait(ctx); ok {
+			series.description = d
+		} else {
+			series.note = "a strategy has not answered: its options and state are as last known"
 		}
-		questions[i] = series.describe.Ask("dashboard: Describe of a pipeline", func() description { return describe(info.Pipeline) })
 	}
-	events := s.pipelineEvents()
-	states := make([]pipelineState, 0, len(infos))
-	for i, info := range infos {
-		name := nameOfPipeline(info)
-		state := pipelineState{
-			Name: name, Pipeline: info.Name, Instance: info.Instance, Version: info.Version, Built: info.Built.UTC(),
-			Draining: info.Draining, LastReload: utc(info.LastReload), Events: events[name],
-		}
-		series := s.pipelines[name]
-		if q := questions[i]; q != nil {
-			d, ok := q.Wait(ctx)
-			if series.note = ""; ok {
-				series.description = d
-			} else {
-				series.note = "a strategy has not answered: its options and state are as last known"
-			}
-			series.version, series.at = info.Version, now
-		}
-		state.Note = series.note
-		state.Running, state.Strategies = info.Pipeline.Running(), series.description
-		if state.Strategies == nil {
-			state.Strategies = []strategyState{}
-		}
-		if state.Events == nil {
-			state.Events = []pipelineEvent{}
-		}
-		if info.Err != nil {
-			state.Error = errorText(info.Err)
-			state.Level = levelError
-		}
-		for _, e := range state.Events {
-			if e.Rate > 0 {
-				state.Level = max(state.Level, levelWarning)
-			}
-		}
-		if state.Note != "" {
-			state.Level = max(state.Level, levelNotice)
-		}
-		states = append(states, state)
+	state := pipelineState{
+		Name: p.name, Pipeline: p.info.Name, Instance: p.info.Instance, Version: p.info.Version, Built: p.info.Built.UTC(),
+		Running: p.info.Pipeline.Running(), Draining: p.info.Draining, LastReload: utc(p.info.LastReload),
+		Strategies: append(description{}, series.description...), Note: series.note, Events: append([]pipelineEvent{}, events...),
 	}
-	return states
-}
-
-func nameOfPipeline(info registry.PipelineInfo) string {
-	return pipeline.Source{Pipeline: info.Name, Instance: info.Instance}.String()
+	if state.Note != "" {
+		state.Level = levelNotice
+	}
+	if slices.ContainsFunc(events, func(e pipelineEvent) bool { return e.Rate > 0 }) {
+		state.Level = levelWarning
+	}
+	if p.info.Err != nil {
+		state.Error, state.Level = errorText(p.info.Err), levelError
+	}
+	return state
 }
 
 // describe returns what p says about itself. It runs functions of the program.
@@ -115,17 +84,14 @@ func describe(p *pipeline.Pipeline) description {
 	return d
 }
 
-// pipelineEvents returns what has happened in each pipeline, by its name.
+// pipelineEvents returns what is out of the ordinary in each pipeline, by its name.
 func (s *sampler) pipelineEvents() map[string][]pipelineEvent {
 	all := map[string][]pipelineEvent{}
-	for _, r := range s.dashboard.options.Events.rates() {
-		if r.severity < pipeline.SeverityWarning {
-			continue
+	for _, c := range s.options.Events.counts() {
+		if c.severity >= pipeline.SeverityWarning {
+			name := pipeline.Source{Pipeline: c.source.Pipeline, Instance: c.source.Instance}.String()
+			all[name] = append(all[name], pipelineEvent{c.name, c.source.Strategy, c.severity, c.total, c.rate, c.text, c.since})
 		}
-		name := pipeline.Source{Pipeline: r.source.Pipeline, Instance: r.source.Instance}.String()
-		all[name] = append(all[name], pipelineEvent{
-			Name: r.name, Strategy: r.source.Strategy, Severity: r.severity, Total: r.total, Rate: r.rate, Text: r.text, since: r.since,
-		})
 	}
 	for _, events := range all {
 		slices.SortFunc(events, func(a, b pipelineEvent) int {
@@ -135,8 +101,18 @@ func (s *sampler) pipelineEvents() map[string][]pipelineEvent {
 	return all
 }
 
-// stateText returns the state of a strategy in one line.
+// stateText returns the state of a strategy in one line. Its String method is the program's.
 func stateText(state any) (text string) {
-	recovered.Call("dashboard: String of a state", func() { text = stateString(state) })
-	return text
+	recovered.Call("dashboard: String of a state", func() {
+		switch s := state.(type) {
+		case nil:
+		case fmt.Stringer:
+			text = s.String()
+		case ratelimit.Partitions:
+			text = keysText(int64(s))
+		default:
+			text = cmp.Or(fieldsOf(state).String(), fmt.Sprint(state))
+		}
+	})
+	return shorten(text, maxFieldText)
 }

@@ -7,88 +7,17 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/internal/ask"
+	"github.com/weir-go/weir/internal/recovered"
 )
 
-// snapshot reads everything.
-func (s *sampler) snapshot(now time.Time) *snapshot {
-	o := &s.dashboard.options
-	o.Events.flush(now)
-	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
-	defer cancel()
-	infos := make([]registry.LimiterInfo, 0)
-	for _, info := range o.Registry.Limiters() {
-		infos = append(infos, info)
-	}
-	jobs := s.askJobs()
-	statistics := s.askLimiters(infos)
-	keys := s.askKeys(infos)
-	pipelines := s.pipelineInfos()
-
-	snap := &snapshot{
-		Time: now.UTC(), Instance: o.Instance, Started: s.dashboard.started.UTC(), ReadOnly: o.Authorize == nil, HashedKeys: !o.ShowKeys,
-		Files:     s.files(),
-		Limiters:  s.limiterStates(ctx, now, infos, statistics, keys),
-		Keys:      s.keyStates(ctx, infos, keys),
-		Pipelines: s.pipelineStates(ctx, pipelines),
-		Circuits:  s.circuitStates(now),
-		Events:    s.events(),
-		Stores:    s.storeStates(now),
-	}
-	markOverrides(snap)
-	markShadow(snap)
-	s.jobStates(ctx, jobs, snap)
-	s.addTrouble(snap)
-	snap.Summary = summarize(snap)
-	return snap
-}
-
-// markOverrides notes in the pipelines which of their limiters are overridden.
-func markOverrides(snap *snapshot) {
-	for _, l := range snap.Limiters {
-		for i := range snap.Pipelines {
-			if p := &snap.Pipelines[i]; l.Override != nil && slices.Contains(l.Pipelines, p.Name) {
-				p.Overridden = append(p.Overridden, l.Name)
-			}
-		}
-	}
-}
-
-// markShadow notes which limiters reject only in shadow mode: their pipelines report no other rejection, and as many of
-// these as the limiter rejects. A policy that is not in the pipelines can enforce the same limiter. The two rates are read
-// one after the other, so they may differ a little.
-func markShadow(snap *snapshot) {
-	rates := func(l *limiterState) (rejected, shadow float64) {
-		for _, p := range snap.Pipelines {
-			if !slices.Contains(l.Pipelines, p.Name) {
-				continue
-			}
-			for _, e := range p.Events {
-				switch e.Name {
-				case eventRejected:
-					rejected += e.Rate
-				case eventShadowRejected:
-					shadow += e.Rate
-				}
-			}
-		}
-		return rejected, shadow
-	}
-	for i := range snap.Limiters {
-		l := &snap.Limiters[i]
-		if rejected, shadow := rates(l); orZero(l.RejectedRate) > 0 && rejected == 0 && shadow >= 0.9*orZero(l.RejectedRate) {
-			l.Shadow, l.Level = true, levelNotice
-		}
-	}
-}
-
 func (s *sampler) events() []eventState {
-	rows := s.dashboard.options.Events.all()
+	rows := s.options.Events.all()
 	states := make([]eventState, 0, len(rows))
 	for _, r := range rows {
 		e := eventState{
 			Time: r.last.UTC(), Count: r.count, Name: r.name, Severity: r.severity, Source: cmp.Or(r.where, r.source.String()),
-			Operation: r.operation, Text: r.text, User: r.user, Key: s.dashboard.keyText(r.key),
+			Operation: r.operation, Text: r.text, User: r.user, Key: s.options.keyText(r.key),
 		}
 		if r.count > 1 {
 			e.First = r.first.UTC()
@@ -99,7 +28,7 @@ func (s *sampler) events() []eventState {
 }
 
 func (s *sampler) storeStates(now time.Time) []storeState {
-	stores := s.dashboard.options.Stores
+	stores := s.options.Stores
 	states := make([]storeState, 0, len(stores))
 	for _, name := range slices.Sorted(maps.Keys(stores)) {
 		h, c := stores[name].Health(), stores[name].Counters()
@@ -126,7 +55,7 @@ func (s *sampler) storeStates(now time.Time) []storeState {
 
 func (s *sampler) files() []fileState {
 	states := []fileState{}
-	for _, w := range s.dashboard.options.Watchers {
+	for _, w := range s.options.Watchers {
 		st := w.Status()
 		f := fileState{
 			Path: st.Path, Loads: st.Loads, Failures: st.Failures, LastAttempt: utc(st.LastAttempt), LastLoad: utc(st.LastLoad),
@@ -143,10 +72,41 @@ func (s *sampler) files() []fileState {
 	return states
 }
 
-// utc returns t in UTC, and the zero time as it is.
-func utc(t time.Time) time.Time {
-	if t.IsZero() {
-		return time.Time{}
+// askJobs asks for the limiters of jobs, or returns nil if there are none.
+func (s *sampler) askJobs() *ask.Question[jobsAnswer] {
+	jobs := s.options.Jobs
+	if jobs == nil {
+		return nil
 	}
-	return t.UTC()
+	return s.jobs.Ask("dashboard: Limiters of Jobs", func() (a jobsAnswer) {
+		ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
+		defer cancel()
+		a.err = recovered.Error(func() (err error) {
+			a.limiters, err = jobs.Limiters(ctx)
+			return err
+		})
+		return a
+	})
+}
+
+func (s *sampler) jobStates(ctx context.Context, q *ask.Question[jobsAnswer], snap *snapshot) {
+	if q == nil {
+		return
+	}
+	snap.Jobs = []jobState{}
+	answer, ok := q.Wait(ctx)
+	switch {
+	case !ok:
+		snap.JobsError = "the list has not come in time"
+	case answer.err != nil:
+		snap.JobsError = errorText(answer.err)
+	}
+	for _, l := range answer.limiters {
+		j := jobState{JobLimiter: l}
+		j.Key = s.options.keyText(j.Key)
+		if l.Waiters > 0 {
+			j.Level = levelNotice
+		}
+		snap.Jobs = append(snap.Jobs, j)
+	}
 }

@@ -3,7 +3,6 @@ package dashboard
 import (
 	"context"
 	"errors"
-	"math"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -18,84 +17,15 @@ import (
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/store"
-	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/storetest"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
-func TestSnapshot_LimitersPipelinesCircuits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newScene(t, nil)
-		_ = s.json("/overview.json") // the keys are counted from now on
-		s.execute(t.Context(), "orders", 2, errBoom)
-		s.execute(t.Context(), "orders", 4, nil)
-		s.execute(withClient(t.Context(), "alice"), "api", 4, nil)
-		s.execute(withClient(t.Context(), "bob"), "api", 2, nil)
-		time.Sleep(tick + time.Millisecond)
-		synctest.Wait()
-
-		d := s.json("/overview.json")
-		assert.Equal(t, "test-1", d.Instance)
-		assert.True(t, d.ReadOnly)
-		require.Len(t, d.Limiters, 2)
-		byKey, bucket := d.Limiters[0], d.Limiters[1]
-		if bucket.Name != "bucket" {
-			byKey, bucket = bucket, byKey
-		}
-		assert.Equal(t, "token bucket", bucket.Kind)
-		assert.Equal(t, "process", bucket.Place)
-		assert.Equal(t, "1 per 1h, burst 3", bucket.Limits)
-		assert.Equal(t, map[string]string{"token_limit": "3", "tokens_per_period": "1", "replenishment_period": "1h"}, bucket.Options)
-		assert.EqualValues(t, 0, *bucket.Available)
-		assert.EqualValues(t, 3, *bucket.Granted)
-		assert.EqualValues(t, 3, *bucket.Rejected)
-		assert.InDelta(t, 1.5, *bucket.RejectedRate, 0.01)
-		assert.InDelta(t, 1.5, *bucket.GrantedRate, 0.01)
-		assert.Equal(t, "partitioned fixed window", byKey.Kind)
-		assert.Nil(t, byKey.Granted)
-		assert.Nil(t, byKey.GrantedRate, "it does not count what it grants")
-		assert.Nil(t, byKey.History[columns-1].Granted)
-		assert.NotNil(t, byKey.History[columns-1].Rejected)
-		assert.EqualValues(t, 4, *byKey.Rejected, "of all keys, since a page is open")
-		assert.Equal(t, 2, *byKey.Partitions)
-
-		require.Len(t, d.Keys, 1)
-		require.Len(t, d.Keys[0].Keys, 2)
-		assert.Equal(t, keyState{Key: s.dashboard.hash("alice"), Rejected: 3}, d.Keys[0].Keys[0])
-		assert.NotContains(t, s.get("/overview.json").Body.String(), "alice")
-		assert.NotContains(t, s.html("/keys"), "alice")
-
-		require.Len(t, d.Pipelines, 2)
-		for _, p := range d.Pipelines {
-			if p.Name == "orders" {
-				assert.Equal(t, 1, p.Version)
-				assert.Len(t, p.Strategies, 3)
-				assert.Equal(t, "RateLimiter", p.Strategies[0].Name)
-				assert.Equal(t, map[string]string{
-					"max_retries": "1", "delay": "1ns", "max_retry_after": "1m",
-				}, p.Strategies[1].Options)
-				assert.Equal(t, "closed", p.Strategies[2].State)
-			}
-		}
-		require.Len(t, d.Circuits, 1)
-		assert.Equal(t, "orders/CircuitBreaker", d.Circuits[0].Source)
-		assert.Equal(t, 2., d.Summary["rejecting"])
-
-		// What all limiters together have granted is not known, and is not 0.
-		assert.NotContains(t, d.Summary, "granted_per_second")
-		assert.InDelta(t, 3.5, d.Summary["rejected_per_second"], 0.01)
-		assert.NotContains(t, s.html("/overview"), "<dt>Granted</dt>")
-		text := s.get("/overview.txt").Body.String()
-		assert.Contains(t, text, "\n3.5/s rejected, 0 running, 2 rejecting of 2 limiters")
-		assert.Regexp(t, `per-client +partitioned fixed window +process +2 keys +- +- +2.0 +- +4 +1 per 1h`, text)
-	})
-}
-
 func TestSnapshot_Trouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t, nil)
-		assert.Empty(t, s.json("/overview.json").Trouble)
+		assert.Empty(t, s.view("/overview.json").Trouble)
 		assert.Contains(t, s.html("/overview"), "Nothing is in trouble.")
 		s.execute(t.Context(), "orders", 2, errBoom) // three failures in a row
 		s.execute(t.Context(), "orders", 5, nil)
@@ -104,10 +34,10 @@ func TestSnapshot_Trouble(t *testing.T) {
 		}}))
 		time.Sleep(tick + time.Millisecond)
 		synctest.Wait()
-		d := s.json("/overview.json")
+		d := s.view("/overview.json")
 		got := map[string]string{}
 		for _, each := range d.Trouble {
-			got[each.What+" "+each.Name] += each.Level + ": " + each.Text + "\n"
+			got[each.What+" "+each.Name] += each.Level.String() + ": " + each.Text + "\n"
 		}
 		assert.Equal(t, "error: is open: boom\n", got["circuit orders/CircuitBreaker"])
 		assert.Regexp(t, `^error: rejects 2.\d/s and grants 1.\d/s\n$`, got["limiter bucket"])
@@ -116,13 +46,13 @@ func TestSnapshot_Trouble(t *testing.T) {
 		assert.Contains(t, got["pipeline orders"], "warning: Retry: OnRetry ")
 		assert.NotContains(t, got["pipeline orders"], "OnRateLimiterRejected", "the line of the limiter says it")
 		for i := 1; i < len(d.Trouble); i++ {
-			assert.LessOrEqual(t, levelOfText(d.Trouble[i].Level), levelOfText(d.Trouble[i-1].Level), "the worst comes first")
+			assert.LessOrEqual(t, d.Trouble[i].Level, d.Trouble[i-1].Level, "the worst comes first")
 		}
 
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		got = map[string]string{}
-		for _, each := range s.json("/overview.json").Trouble {
+		for _, each := range s.view("/overview.json").Trouble {
 			got[each.What+" "+each.Name] = each.Text
 		}
 		assert.Empty(t, got["limiter bucket"], "it no longer rejects")
@@ -147,19 +77,20 @@ func TestSnapshot_Shadow(t *testing.T) {
 			time.Sleep(tick)
 			synctest.Wait()
 		}
-		d := s.json("/overview.json")
+		d := s.view("/overview.json")
 		require.Len(t, d.Trouble, 1)
-		assert.Equal(t, "notice: would reject 2.3/s, and is in shadow mode", d.Trouble[0].Level+": "+d.Trouble[0].Text)
-		assert.Zero(t, d.Summary["rejecting"])
-		assert.Zero(t, d.Summary["rejected_per_second"])
+		assert.Equal(t, levelNotice, d.Trouble[0].Level)
+		assert.Equal(t, "would reject 2.3/s, and is in shadow mode", d.Trouble[0].Text)
+		assert.Zero(t, *d.Summary.Rejecting)
+		assert.Zero(t, *d.Summary.Rejected)
 		assert.Contains(t, s.get("/limiters.txt").Body.String(), "2.3 (shadow)")
 		assert.Contains(t, s.html("/limiters"), "in shadow mode")
 
 		s.execute(t.Context(), "orders", 9, nil) // another pipeline rejects
 		time.Sleep(tick + time.Millisecond)
 		synctest.Wait()
-		d = s.json("/overview.json")
-		assert.Equal(t, 1., d.Summary["rejecting"])
+		d = s.view("/overview.json")
+		assert.Equal(t, 1, *d.Summary.Rejecting)
 		require.Len(t, d.Trouble, 2)
 
 		for range 20 { // a policy that is in no pipeline enforces the limiter
@@ -168,17 +99,8 @@ func TestSnapshot_Shadow(t *testing.T) {
 		}
 		time.Sleep(tick)
 		synctest.Wait()
-		assert.Equal(t, 2., s.json("/overview.json").Summary["rejecting"])
+		assert.Equal(t, 2, *s.view("/overview.json").Summary.Rejecting)
 	})
-}
-
-func levelOfText(text string) int {
-	for i, t := range levelTexts {
-		if t == text {
-			return i
-		}
-	}
-	return -1
 }
 
 func TestLimiterSeries_HistoryAndRates(t *testing.T) {
@@ -217,7 +139,7 @@ func TestLimiterSeries_HistoryAndRates(t *testing.T) {
 // While no page is open, neither a store nor a function of the program is called; the history goes on.
 func TestSampler_WhileNoPageIsOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &countingBackend{}
+		b := &awayBackend{}
 		st := weir.Must(store.New(b, &store.Options{NoListen: true, ProbeInterval: time.Hour}))
 		defer func() { _ = st.Close() }()
 		var described atomic.Int32
@@ -242,7 +164,7 @@ func TestSampler_WhileNoPageIsOpen(t *testing.T) {
 		<-s.dashboard.turn
 		assert.EqualValues(t, 5, *history[len(history)-1].Rejected+*history[len(history)-2].Rejected)
 
-		_ = s.json("/overview.json")
+		_ = s.view("/overview.json")
 		assert.EqualValues(t, 1, described.Load())
 		assert.Greater(t, b.calls.Load(), before)
 		time.Sleep(watched + tick)
@@ -251,24 +173,6 @@ func TestSampler_WhileNoPageIsOpen(t *testing.T) {
 		assert.Equal(t, asked, b.calls.Load(), "no page is open any more")
 	})
 }
-
-// A countingBackend fails each call.
-type countingBackend struct {
-	backend.Backend
-	calls atomic.Int64
-}
-
-func (b *countingBackend) Load(context.Context, string) (*backend.Definition, int64, error) {
-	b.calls.Add(1)
-	return nil, 0, errBoom
-}
-
-func (b *countingBackend) Decide(context.Context, []*backend.Batch) error {
-	b.calls.Add(1)
-	return errBoom
-}
-
-func (b *countingBackend) Close() error { return nil }
 
 // describing is a strategy that describes itself by a function of the program.
 type describing struct{ f func() }
@@ -303,7 +207,7 @@ func TestSnapshot_WhatHangs(t *testing.T) {
 		})
 		for range 5 {
 			began := time.Now()
-			d := s.json("/overview.json")
+			d := s.view("/overview.json")
 			assert.LessOrEqual(t, time.Since(began), answerTimeout)
 			assert.Equal(t, "the list has not come in time", d.JobsError)
 			assert.Len(t, d.Limiters, 2)
@@ -314,7 +218,7 @@ func TestSnapshot_WhatHangs(t *testing.T) {
 		assert.EqualValues(t, 1, hangs.Load())
 		close(release)
 		time.Sleep(describeAgain)
-		assert.Empty(t, s.json("/overview.json").JobsError)
+		assert.Empty(t, s.view("/overview.json").JobsError)
 		assert.Contains(t, s.html("/pipelines?q=bad"), "a strategy has not answered")
 		assert.NotContains(t, s.html("/pipelines?q=slow"), "a strategy has not answered")
 	})
@@ -342,7 +246,7 @@ func TestSnapshot_LastKnownByShard(t *testing.T) {
 			o.Stores = stores
 		})
 		lastKnown := func() (names []string) {
-			for _, l := range s.json("/overview.json").Limiters {
+			for _, l := range s.view("/overview.json").Limiters {
 				if l.LastKnown {
 					names = append(names, l.Name)
 				}
@@ -364,7 +268,7 @@ func TestSnapshot_LastKnownByShard(t *testing.T) {
 // A store whose backend hangs does no harm, and the trouble says that it is away.
 func TestSnapshot_StoreThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &hangingBackend{release: make(chan struct{})}
+		b := &awayBackend{release: make(chan struct{})}
 		var events Events
 		st := weir.Must(store.New(b, &store.Options{NoListen: true, CallTimeout: 10 * time.Second, FailureThreshold: 1, OnEvent: events.OnStoreEvent("redis")}))
 		s := newScene(t, func(s *scene, o *Options) {
@@ -375,7 +279,7 @@ func TestSnapshot_StoreThatHangs(t *testing.T) {
 			o.Stores = map[string]*store.Store{"redis": st}
 		})
 		began := time.Now()
-		d := s.json("/overview.json")
+		d := s.view("/overview.json")
 		assert.LessOrEqual(t, time.Since(began), answerTimeout)
 		require.Len(t, d.Limiters, 3)
 		for _, l := range d.Limiters {
@@ -387,7 +291,7 @@ func TestSnapshot_StoreThatHangs(t *testing.T) {
 		}
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
-		d = s.json("/overview.json")
+		d = s.view("/overview.json")
 		require.Len(t, d.Stores, 1)
 		assert.False(t, d.Stores[0].Available)
 		for _, l := range d.Limiters {
@@ -395,31 +299,13 @@ func TestSnapshot_StoreThatHangs(t *testing.T) {
 		}
 		assert.Contains(t, s.get("/limiters.txt").Body.String(), "5 (last known)")
 		assert.Contains(t, s.html("/limiters"), "as last known")
-		assert.Equal(t, "critical", d.Trouble[0].Level)
+		assert.Equal(t, levelCritical, d.Trouble[0].Level)
 		assert.Equal(t, "redis", d.Trouble[0].Name)
 		close(b.release)
 		t.Cleanup(func() { _ = st.Close() })
 		s.dashboard.options.Stores = nil
 	})
 }
-
-// A hangingBackend ignores contexts until it is released.
-type hangingBackend struct {
-	backend.Backend
-	release chan struct{}
-}
-
-func (b *hangingBackend) Load(context.Context, string) (*backend.Definition, int64, error) {
-	<-b.release
-	return nil, 0, errBoom
-}
-
-func (b *hangingBackend) Decide(context.Context, []*backend.Batch) error {
-	<-b.release
-	return errBoom
-}
-
-func (b *hangingBackend) Close() error { return nil }
 
 func TestFieldsOf(t *testing.T) {
 	type inner struct {
@@ -481,11 +367,6 @@ func TestNewView_DoesNotWriteToTheSnapshot(t *testing.T) {
 	assert.Equal(t, []string{"orders", "", ""}, names)
 }
 
-func TestBar_LargestLimit(t *testing.T) {
-	all := int64(math.MaxInt64)
-	assert.Contains(t, string(bar(limiterState{Available: &all, Limit: all})), `class="free" width="100"`)
-}
-
 // A snapshot that was begun before an action does not hide what the action has done.
 func TestSnapshot_ActionDuringASnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -502,7 +383,7 @@ func TestSnapshot_ActionDuringASnapshot(t *testing.T) {
 		require.Equal(t, http.StatusOK, status, text)
 		close(jobs.block)
 		<-begun
-		assert.NotNil(t, s.json("/limiters.json?q=bucket").Limiters[0].Override)
+		assert.NotNil(t, s.view("/limiters.json?q=bucket").Limiters[0].Override)
 	})
 }
 
@@ -520,9 +401,9 @@ func TestSnapshot_CircuitOfAddress(t *testing.T) {
 		s.execute(t.Context(), name, 2, errBoom)
 		time.Sleep(tick + time.Millisecond)
 		synctest.Wait()
-		d := s.json("/overview.json")
+		d := s.view("/overview.json")
 		require.Len(t, d.Trouble, 1)
 		assert.Equal(t, name+"/CircuitBreaker", d.Trouble[0].Name)
-		assert.Equal(t, "warning", d.Trouble[0].Level)
+		assert.Equal(t, levelWarning, d.Trouble[0].Level)
 	})
 }

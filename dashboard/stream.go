@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"html/template"
 	"net/http"
 	"time"
 )
@@ -30,7 +31,7 @@ func (d *Dashboard) serveStream(w http.ResponseWriter, r *http.Request) {
 		return // no stream is opened
 	}
 	name := r.URL.Query().Get("page")
-	if name != pageOverview && !isSection(name) {
+	if sectionOf(name) == nil {
 		name = pageOverview
 	}
 	s := stream{writer: w, controller: http.NewResponseController(w), sent: map[string]uint64{}}
@@ -104,15 +105,22 @@ type stream struct {
 	sent       map[string]uint64 // the hashes of the sections that the client has
 }
 
+// A fragment is a section in an event.
+type fragment struct {
+	ID   string        `json:"id"`
+	HTML template.HTML `json:"html"`
+}
+
 // update sends the sections that have changed, and the time, in one write.
 func (s *stream) update(v *view, troubles int) error {
 	var b bytes.Buffer
-	for _, section := range v.sections() {
+	for _, part := range v.Parts {
+		html := part.HTML()
 		h := fnv.New64a()
-		_, _ = h.Write([]byte(section.HTML))
-		if sum := h.Sum64(); s.sent[section.ID] != sum {
-			s.sent[section.ID] = sum
-			appendEvent(&b, "section", section)
+		_, _ = h.Write([]byte(html))
+		if sum := h.Sum64(); s.sent[part.Section] != sum {
+			s.sent[part.Section] = sum
+			appendEvent(&b, "section", fragment{part.ID(), html})
 		}
 	}
 	appendEvent(&b, "tick", map[string]any{"time": v.Time.Format(time.RFC3339), "trouble": troubles})

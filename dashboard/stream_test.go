@@ -55,10 +55,12 @@ func (l *pipeListener) dial() net.Conn {
 func serve(t *testing.T, server *http.Server) (open func(path string) net.Conn) {
 	l := newPipeListener()
 	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close() })
 	return func(path string) net.Conn {
 		c := l.dial()
 		_, err := io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: example.com\r\nAccept: text/event-stream\r\n\r\n")
 		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
 }
@@ -98,10 +100,7 @@ func TestStream_SendsWhatHasChanged(t *testing.T) {
 		s := newScene(t, nil)
 		time.Sleep(2 * tick) // until the rates are known
 		server := &http.Server{Handler: s.dashboard, WriteTimeout: time.Second, ReadTimeout: time.Second}
-		defer func() { _ = server.Close() }()
-		conn := serve(t, server)("/weir/stream?page=limiters&q=bucket")
-		defer func() { _ = conn.Close() }()
-		c := newClient(t, conn)
+		c := newClient(t, serve(t, server)("/weir/stream?page=limiters&q=bucket"))
 		h := c.resp.Header
 		assert.Equal(t, "text/event-stream; charset=utf-8", h.Get("Content-Type"))
 		assert.Equal(t, "no", h.Get("X-Accel-Buffering"))
@@ -109,7 +108,7 @@ func TestStream_SendsWhatHasChanged(t *testing.T) {
 
 		event, data := c.next()
 		require.Equal(t, "section", event)
-		var first section
+		var first fragment
 		require.NoError(t, json.Unmarshal([]byte(data), &first))
 		assert.Equal(t, "section-limiters", first.ID)
 		assert.Contains(t, string(first.HTML), "bucket")
@@ -132,7 +131,6 @@ func TestStream_ClosedClientFreesItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t, nil)
 		server := &http.Server{Handler: s.dashboard}
-		defer func() { _ = server.Close() }()
 		open := serve(t, server)
 		for range 10 {
 			conn := open("/stream")
@@ -150,9 +148,7 @@ func TestStream_SlowClientIsLetGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t, nil)
 		server := &http.Server{Handler: s.dashboard}
-		defer func() { _ = server.Close() }()
-		conn := serve(t, server)("/stream") // it reads nothing
-		defer func() { _ = conn.Close() }()
+		_ = serve(t, server)("/stream") // it reads nothing
 		synctest.Wait()
 		assert.EqualValues(t, 1, s.dashboard.streams.Load())
 		w := s.get("/overview")
@@ -167,17 +163,12 @@ func TestStream_RefusesWithAReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t, func(_ *scene, o *Options) { o.MaxStreams = 2 })
 		server := &http.Server{Handler: s.dashboard}
-		defer func() { _ = server.Close() }()
 		open := serve(t, server)
 		var clients []*client
 		for range 2 {
-			conn := open("/stream")
-			defer func() { _ = conn.Close() }()
-			clients = append(clients, newClient(t, conn))
+			clients = append(clients, newClient(t, open("/stream")))
 		}
-		conn := open("/stream")
-		defer func() { _ = conn.Close() }()
-		c := newClient(t, conn)
+		c := newClient(t, open("/stream"))
 		assert.Equal(t, http.StatusOK, c.resp.StatusCode, "a browser shows no text of an error")
 		event, data := c.next()
 		assert.Equal(t, "refused", event)
@@ -202,10 +193,7 @@ func TestStream_EndsAndCanBeOpenedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t, nil)
 		server := &http.Server{Handler: s.dashboard}
-		defer func() { _ = server.Close() }()
-		conn := serve(t, server)("/stream")
-		defer func() { _ = conn.Close() }()
-		c := newClient(t, conn)
+		c := newClient(t, serve(t, server)("/stream"))
 		began := time.Now()
 		for {
 			if event, _ := c.next(); event == "" {
@@ -223,9 +211,7 @@ func TestStream_CloseEndsIt(t *testing.T) {
 		s := newScene(t, nil)
 		server := &http.Server{Handler: s.dashboard}
 		server.RegisterOnShutdown(func() { _ = s.dashboard.Close() })
-		conn := serve(t, server)("/stream")
-		defer func() { _ = conn.Close() }()
-		c := newClient(t, conn)
+		c := newClient(t, serve(t, server)("/stream"))
 		ended := make(chan string)
 		go func() {
 			last := ""
@@ -274,7 +260,7 @@ func TestStream_ManyTabsConcurrentSafe(t *testing.T) {
 	var tabs sync.WaitGroup
 	for i := range 24 {
 		tabs.Go(func() {
-			page := sectionNames[i%len(sectionNames)]
+			page := allPages[i%8]
 			r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/stream?page="+page, nil)
 			assert.NoError(t, err)
 			resp, err := server.Client().Do(r)

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/weir-go/weir/strategies/circuitbreaker"
 )
 
 // The events of rate limiters that reject, or would reject; see strategies/ratelimit.
@@ -16,84 +14,101 @@ const (
 	eventShadowRejected = "OnRateLimiterShadowRejected"
 )
 
-// addTrouble collects what an operator should look at, the worst first.
-func (s *sampler) addTrouble(snap *snapshot) {
-	all := []trouble{}
-	add := func(l level, what, name, text string, since time.Time, page string) {
-		all = append(all, trouble{Level: l, What: what, Name: name, Text: text, Since: utc(since), Page: page})
+// troubles collects what an operator should look at.
+type troubles struct {
+	now         time.Time
+	all         []trouble
+	first, past map[string]time.Time // when the trouble of a limiter, pipeline or jobs was first seen
+}
+
+func (t *troubles) add(l level, what, name string, since time.Time, text string) {
+	t.all = append(t.all, trouble{Level: l, What: what, Name: name, Text: text, Since: utc(since)})
+}
+
+// since returns when a trouble that has no time of its own was first seen. It is forgotten when a snapshot does not have it.
+func (t *troubles) since(key string) time.Time {
+	if t.first[key] = t.past[key]; t.first[key].IsZero() {
+		t.first[key] = t.now
 	}
+	return t.first[key]
+}
+
+// addTrouble fills in the trouble of a snapshot, the worst first.
+func (s *sampler) addTrouble(snap *snapshot) {
+	t := &troubles{now: snap.Time, all: []trouble{}, first: map[string]time.Time{}, past: s.troubles}
 	for _, st := range snap.Stores {
 		if !st.Available {
-			add(levelCritical, "store", st.Name, "is away: "+st.Error, st.Since, "stores")
+			t.add(st.level(), "store", st.Name, st.Since, "is away: "+st.Error)
 		}
 	}
 	for _, f := range snap.Files {
-		if f.Error != "" {
-			add(levelError, "file", f.Path, fileTrouble(f), f.LastAttempt, "files")
+		switch {
+		case f.Error == "":
+		case f.LastLoad.IsZero():
+			t.add(levelError, "file", f.Path, f.LastAttempt, "nothing of it is in force: "+f.Error)
+		default:
+			t.add(levelError, "file", f.Path, f.LastAttempt, "what was loaded at "+f.LastLoad.Format(time.RFC3339)+" stays in force: "+f.Error)
 		}
 	}
 	for _, c := range snap.Circuits {
-		switch c.State {
-		case "open":
-			add(c.Level, "circuit", c.Source, orElse("is open", c.Cause), c.Since, "circuits")
-		case "isolated":
-			add(c.Level, "circuit", c.Source, "is isolated by hand"+prefixed(", by ", c.IsolatedBy), c.Since, "circuits")
-		case "half_open":
-			add(c.Level, "circuit", c.Source, orElse("is half open: the next calls decide whether it closes", c.Cause), c.Since, "circuits")
+		if text := circuitTroubles[c.State]; text != "" {
+			t.add(c.Level, "circuit", c.Source, c.Since, text+prefixed(", by ", c.IsolatedBy)+prefixed(": ", c.Cause))
 		}
 	}
-	for _, l := range snap.Limiters {
-		if orZero(l.RejectedRate) > 0 {
-			text := "rejects " + rateText(*l.RejectedRate) + "/s"
-			if l.Shadow {
-				text = "would reject " + rateText(*l.RejectedRate) + "/s, and is in shadow mode"
-			}
-			if l.GrantedRate != nil && !l.Shadow {
-				text += " and grants " + rateText(*l.GrantedRate) + "/s"
-			}
-			add(l.Level, "limiter", l.Name, text, l.Since, "limiters")
-		}
-		if l.Note != "" {
-			add(levelNotice, "limiter", l.Name, l.Note, s.seenSince(snap.Time, "limiter note", l.Name), "limiters")
-		}
-		if o := l.Override; o != nil {
-			text := fmt.Sprintf("has other limits than the configuration until %s, by %s: %s", o.Until.UTC().Format(time.RFC3339), o.By, o.Reason)
-			add(levelNotice, "limiter", l.Name, text, o.Since, "limiters")
-		}
+	for i := range snap.Limiters {
+		t.addLimiter(&snap.Limiters[i])
 	}
 	for i := range snap.Pipelines {
-		s.addPipelineTrouble(snap, &snap.Pipelines[i], add)
+		t.addPipeline(snap, &snap.Pipelines[i])
 	}
 	if snap.JobsError != "" {
-		add(levelError, "jobs", "throttled jobs", snap.JobsError, s.seenSince(snap.Time, "jobs", ""), "jobs")
+		t.add(levelError, "jobs", "throttled jobs", t.since("jobs"), snap.JobsError)
 	}
-	s.forgetSince(snap.Time)
-	slices.SortStableFunc(all, func(a, b trouble) int { return cmp.Compare(b.Level, a.Level) })
-	snap.Trouble = all
+	slices.SortStableFunc(t.all, func(a, b trouble) int { return cmp.Compare(b.Level, a.Level) })
+	s.troubles, snap.Trouble = t.first, t.all
 }
 
-func (s *sampler) addPipelineTrouble(snap *snapshot, p *pipelineState, add func(l level, what, name, text string, since time.Time, page string)) {
+// circuitTroubles are what is said of circuits that are not closed, by state.
+var circuitTroubles = map[string]string{
+	"open": "is open", "isolated": "is isolated by hand", "half_open": "is half open: the next calls decide whether it closes",
+}
+
+func (t *troubles) addLimiter(l *limiterState) {
+	if orZero(l.RejectedRate) > 0 {
+		text := "rejects " + rateText(*l.RejectedRate) + "/s"
+		switch {
+		case l.Shadow:
+			text = "would reject " + rateText(*l.RejectedRate) + "/s, and is in shadow mode"
+		case l.GrantedRate != nil:
+			text += " and grants " + rateText(*l.GrantedRate) + "/s"
+		}
+		t.add(l.Level, "limiter", l.Name, l.Since, text)
+	}
+	if l.Note != "" {
+		t.add(levelNotice, "limiter", l.Name, t.since("limiter note "+l.Name), l.Note)
+	}
+	if o := l.Override; o != nil {
+		t.add(levelNotice, "limiter", l.Name, o.Since, fmt.Sprintf("has other limits than the configuration until %s, by %s: %s", o.Until.Format(time.RFC3339), o.By, o.Reason))
+	}
+}
+
+func (t *troubles) addPipeline(snap *snapshot, p *pipelineState) {
 	if p.Error != "" {
-		add(levelError, "pipeline", p.Name, "was not reloaded, version "+fmt.Sprint(p.Version)+" stays: "+p.Error, p.LastReload, "pipelines")
+		t.add(levelError, "pipeline", p.Name, p.LastReload, fmt.Sprintf("was not reloaded, version %d stays: %s", p.Version, p.Error))
 	}
 	if p.Draining > 0 {
-		since := s.seenSince(snap.Time, "draining", p.Name)
-		if snap.Time.Sub(since) >= 30*time.Second {
-			add(levelNotice, "pipeline", p.Name, fmt.Sprintf("%d replaced versions still run executions", p.Draining), since, "pipelines")
+		if since := t.since("draining " + p.Name); t.now.Sub(since) >= 30*time.Second {
+			t.add(levelNotice, "pipeline", p.Name, since, fmt.Sprintf("%d replaced versions still run executions", p.Draining))
 		}
 	}
 	if p.Note != "" {
-		add(levelNotice, "pipeline", p.Name, p.Note, s.seenSince(snap.Time, "pipeline note", p.Name), "pipelines")
+		t.add(levelNotice, "pipeline", p.Name, t.since("pipeline note "+p.Name), p.Note)
 	}
 	for _, e := range p.Events {
-		if e.Rate == 0 || strings.HasPrefix(e.Name, "OnCircuit") {
-			continue
+		told := strings.HasPrefix(e.Name, "OnCircuit") || (e.Name == eventRejected || e.Name == eventShadowRejected) && limiterTold(snap, p.Name)
+		if e.Rate > 0 && !told {
+			t.add(levelWarning, "pipeline", p.Name, e.since, prefixedBy(e.Strategy, ": ")+e.Name+" "+rateText(e.Rate)+"/s"+prefixed(", the last: ", e.Text))
 		}
-		if (e.Name == eventRejected || e.Name == eventShadowRejected) && limiterTold(snap, p.Name) {
-			continue // the line of the limiter says it
-		}
-		text := fmt.Sprintf("%s%s %s/s%s", prefixedBy(e.Strategy, ": "), e.Name, rateText(e.Rate), prefixed(", the last: ", e.Text))
-		add(levelWarning, "pipeline", p.Name, text, e.since, "pipelines")
 	}
 }
 
@@ -102,54 +117,6 @@ func limiterTold(snap *snapshot, name string) bool {
 	return slices.ContainsFunc(snap.Limiters, func(l limiterState) bool {
 		return orZero(l.RejectedRate) > 0 && slices.Contains(l.Pipelines, name)
 	})
-}
-
-// seenSince returns when a trouble was first seen. It is forgotten when it is not seen in a snapshot.
-func (s *sampler) seenSince(now time.Time, what, name string) time.Time {
-	key := what + "\x00" + name
-	first, ok := s.since[key]
-	if !ok {
-		first = now
-		s.since[key] = now
-	}
-	s.seen[key] = now
-	return first
-}
-
-// forgetSince forgets what was not seen in the snapshot of that time.
-func (s *sampler) forgetSince(now time.Time) {
-	for key, last := range s.seen {
-		if !last.Equal(now) {
-			delete(s.seen, key)
-			delete(s.since, key)
-		}
-	}
-}
-
-func fileTrouble(f fileState) string {
-	in := "nothing of it is in force"
-	if !f.LastLoad.IsZero() {
-		in = "what was loaded at " + f.LastLoad.Format(time.RFC3339) + " stays in force"
-	}
-	return in + ": " + f.Error
-}
-
-func orElse(text, cause string) string { return text + prefixed(": ", cause) }
-
-// prefixed returns text after prefix, or nothing if there is no text.
-func prefixed(prefix, text string) string {
-	if text == "" {
-		return ""
-	}
-	return prefix + text
-}
-
-// prefixedBy returns text before suffix, or nothing if there is no text.
-func prefixedBy(text, suffix string) string {
-	if text == "" {
-		return ""
-	}
-	return text + suffix
 }
 
 func summarize(snap *snapshot) *summary {
@@ -198,8 +165,41 @@ func addRate(a, b *float64) *float64 {
 	return new(*a + *b)
 }
 
-// figures returns the figures of a circuit without its state: "3 of 10 failed, 2 failed in a row".
-func figures(st circuitbreaker.Statistics) string {
-	_, rest, _ := strings.Cut(st.String(), ", ")
-	return rest
+// markOverrides notes in the pipelines which of their limiters are overridden.
+func (snap *snapshot) markOverrides() {
+	for _, l := range snap.Limiters {
+		for i := range snap.Pipelines {
+			if p := &snap.Pipelines[i]; l.Override != nil && slices.Contains(l.Pipelines, p.Name) {
+				p.Overridden = append(p.Overridden, l.Name)
+			}
+		}
+	}
+}
+
+// markShadow notes which limiters reject only in shadow mode: their pipelines report no other rejection, and as many of
+// these as the limiter rejects. A policy that is not in the pipelines can enforce the same limiter. The two rates are read
+// one after the other, so they may differ a little.
+func (snap *snapshot) markShadow() {
+	rates := func(l *limiterState) (rejected, shadow float64) {
+		for _, p := range snap.Pipelines {
+			if !slices.Contains(l.Pipelines, p.Name) {
+				continue
+			}
+			for _, e := range p.Events {
+				switch e.Name {
+				case eventRejected:
+					rejected += e.Rate
+				case eventShadowRejected:
+					shadow += e.Rate
+				}
+			}
+		}
+		return rejected, shadow
+	}
+	for i := range snap.Limiters {
+		l := &snap.Limiters[i]
+		if rejected, shadow := rates(l); orZero(l.RejectedRate) > 0 && rejected == 0 && shadow >= 0.9*orZero(l.RejectedRate) {
+			l.Shadow, l.Level = true, levelNotice
+		}
+	}
 }

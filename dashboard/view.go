@@ -6,232 +6,264 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"net/url"
 	"slices"
 	"strings"
 )
 
 const (
-	// overviewRows bounds the rows of each table of the first page, and pageRows the rows of a page of its own. JSON and
-	// text are not sent every two seconds and have up to dataRows.
+	// overviewRows bounds the rows of each list of the first page, and pageRows those of a page of its own. JSON and text are
+	// not sent every two seconds and have up to dataRows.
 	overviewRows = 12
+	troubleRows  = 50
 	pageRows     = 200
 	dataRows     = 1000
 )
 
-// sectionNames are the pages that are one part of a snapshot, in the order of the menu.
-var sectionNames = []string{"limiters", "pipelines", "circuits", "keys", "events", "stores", "files", "jobs"}
-
-func isSection(name string) bool { return slices.Contains(sectionNames, name) }
-
-// A view is a snapshot as one page shows it: filtered, sorted, and without the parts of other pages.
-type view struct {
-	*snapshot
-	Query  query
-	name   string
-	hidden map[string]int  // by section: how many rows were left out
-	has    map[string]bool // the sections that have something before the filter
+// A query is what the parameters of a page say.
+type query struct {
+	Q    string // what names contain
+	Sort string // trouble, name or rate
 }
 
-// newView returns the view of a page in a format.
-func newView(snap *snapshot, name string, q query, f format) *view {
-	mine := *snap
-	v := &view{snapshot: &mine, Query: q, name: name, hidden: map[string]int{}, has: map[string]bool{
-		"keys": len(snap.Keys) > 0, "stores": len(snap.Stores) > 0, "files": len(snap.Files) > 0, "circuits": len(snap.Circuits) > 0, "jobs": snap.Jobs != nil,
-	}}
-	needle := strings.ToLower(q.Q)
-	has := func(texts ...string) bool {
-		return needle == "" || slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(strings.ToLower(t), needle) })
+// sorts are the values of the parameter sort, the default first.
+var sorts = []string{"trouble", "name", "rate"}
+
+// maxFilter bounds the text that names are filtered by, in bytes. Without the rest of a longer text, a filter shows more.
+const maxFilter = 200
+
+func queryOf(v url.Values) query {
+	q := query{Q: strings.TrimSpace(firstBytes(v.Get("q"), maxFilter)), Sort: v.Get("sort")}
+	if !slices.Contains(sorts, q.Sort) {
+		q.Sort = sorts[0]
 	}
-	mine.Trouble = filter(snap.Trouble, func(t trouble) bool { return has(t.Name, t.What, t.Text) })
-	mine.Files = filter(snap.Files, func(f fileState) bool { return has(f.Path) || has(f.Pipelines...) })
-	mine.Pipelines = filter(snap.Pipelines, func(p pipelineState) bool {
-		return has(p.Name) || slices.ContainsFunc(p.Strategies, func(s strategyState) bool { return has(s.Name, s.Kind) })
-	})
-	mine.Limiters = filter(snap.Limiters, func(l limiterState) bool { return has(l.Name, l.Kind, l.Place) || has(l.Pipelines...) })
-	mine.Circuits = filter(snap.Circuits, func(c circuitState) bool { return has(c.Source, c.State) })
-	mine.Keys = filter(snap.Keys, func(k limiterKeys) bool {
-		return has(k.Limiter) || slices.ContainsFunc(k.Keys, func(s keyState) bool { return has(s.Key) })
-	})
-	mine.Events = filter(snap.Events, func(e eventState) bool { return has(e.Name, e.Source, e.Text, e.User, e.Severity.String()) })
-	mine.Stores = filter(snap.Stores, func(s storeState) bool { return has(s.Name) })
-	if snap.Jobs != nil {
-		mine.Jobs = filter(snap.Jobs, func(j jobState) bool { return has(j.Name, j.Type, j.Key) })
+	return q
+}
+
+// values returns the parameters that are not the defaults.
+func (q query) values() url.Values {
+	v := url.Values{}
+	if q.Q != "" {
+		v.Set("q", q.Q)
 	}
-	v.sort()
-	v.cut(f)
-	v.leaveOut()
+	if q.Sort != sorts[0] {
+		v.Set("sort", q.Sort)
+	}
 	return v
 }
 
-// filter returns the elements that keep returns true for, in a slice that is not nil.
-func filter[T any](all []T, keep func(T) bool) []T {
-	kept := make([]T, 0, len(all))
-	for _, e := range all {
-		if keep(e) {
-			kept = append(kept, e)
-		}
+// Suffix returns what the addresses of pages with the same parameters end in.
+func (q query) Suffix() string {
+	if v := q.values(); len(v) > 0 {
+		return "?" + v.Encode()
 	}
-	return kept
+	return ""
 }
 
-// sort sorts the lists that are not in an order of time.
-func (v *view) sort() {
-	by := v.Query.Sort
-	sortBy(v.Limiters, by, func(l limiterState) (level, float64, string) {
-		if by == "rate" {
-			return l.Level, orZero(l.GrantedRate) + orZero(l.RejectedRate), l.Name
-		}
-		return l.Level, magnitude(orZero(l.RejectedRate)), l.Name
-	})
-	sortBy(v.Pipelines, by, func(p pipelineState) (level, float64, string) {
-		if by == "rate" {
-			return p.Level, float64(p.Running), p.Name
-		}
-		return p.Level, 0, p.Name
-	})
-	sortBy(v.Circuits, by, func(c circuitState) (level, float64, string) { return c.Level, 0, c.Source })
-	sortBy(v.Stores, by, func(s storeState) (level, float64, string) {
-		return levelOf(!s.Available, levelCritical), orZero(s.CallRate), s.Name
-	})
-	sortBy(v.Jobs, by, func(j jobState) (level, float64, string) { return j.Level, float64(j.Waiters), j.String() })
+// matches reports whether one of the words contains the text of the query.
+func (q query) matches(words []string) bool {
+	return q.Q == "" || slices.ContainsFunc(words, func(w string) bool { return strings.Contains(strings.ToLower(w), strings.ToLower(q.Q)) })
 }
 
-// magnitude returns the order of magnitude of a rate. By it, rows do not change places with each small change of a rate.
-func magnitude(rate float64) float64 {
-	if rate <= 0 {
-		return -1
-	}
-	return max(math.Floor(math.Log10(rate)), 0)
+// A rank is what rows are sorted by.
+type rank struct {
+	level  level
+	urgent float64 // what comes first among those of one level
+	rate   float64
+	name   string
 }
 
-func levelOf(bad bool, l level) level {
-	if bad {
-		return l
+func (q query) compare(a, b rank) int {
+	byName := cmp.Compare(a.name, b.name)
+	switch q.Sort {
+	case "name":
+		return byName
+	case "rate":
+		return cmp.Or(cmp.Compare(b.rate, a.rate), byName)
+	default:
+		return cmp.Or(cmp.Compare(b.level, a.level), cmp.Compare(b.urgent, a.urgent), byName)
 	}
-	return levelNone
 }
 
-// sortBy sorts by trouble, name or rate. what returns all three of an element.
-func sortBy[T any](all []T, by string, what func(T) (level, float64, string)) {
-	slices.SortStableFunc(all, func(a, b T) int {
-		levelA, rateA, nameA := what(a)
-		levelB, rateB, nameB := what(b)
-		byName, byRate := cmp.Compare(nameA, nameB), cmp.Compare(rateB, rateA)
-		switch by {
-		case "name":
-			return byName
-		case "rate":
-			return cmp.Or(byRate, byName)
-		default:
-			return cmp.Or(cmp.Compare(levelB, levelA), byRate, byName)
-		}
-	})
-}
-
-// cut bounds the lists.
-func (v *view) cut(f format) {
-	n := dataRows
-	switch {
-	case v.name == pageOverview:
-		n = overviewRows
-	case f == formatHTML:
-		n = pageRows
-	}
-	v.Limiters = cut(v, "limiters", v.Limiters, n)
-	v.Pipelines = cut(v, "pipelines", v.Pipelines, n)
-	v.Circuits = cut(v, "circuits", v.Circuits, n)
-	v.Keys = cut(v, "keys", v.Keys, n)
-	v.Events = cut(v, "events", v.Events, n)
-	v.Stores = cut(v, "stores", v.Stores, n)
-	v.Files = cut(v, "files", v.Files, n)
-	v.Jobs = cut(v, "jobs", v.Jobs, n)
-	v.Trouble = cut(v, "trouble", v.Trouble, 50)
-}
-
-func cut[T any](v *view, section string, all []T, n int) []T {
-	if len(all) <= n {
-		return all
-	}
-	v.hidden[section] = len(all) - n
-	return all[:n]
-}
-
-// leaveOut drops what belongs to other pages.
-func (v *view) leaveOut() {
-	if v.name == pageOverview {
-		return
-	}
-	only := func(section string) bool { return v.name == section }
-	if !only("limiters") {
-		v.Limiters = nil
-	}
-	if !only("pipelines") {
-		v.Pipelines = nil
-	}
-	if !only("circuits") {
-		v.Circuits = nil
-	}
-	if !only("keys") {
-		v.Keys = nil
-	}
-	if !only("events") {
-		v.Events = nil
-	}
-	if !only("stores") {
-		v.Stores = nil
-	}
-	if !only("files") {
-		v.Files = nil
-	}
-	if !only("jobs") {
-		v.Jobs, v.JobsError = nil, ""
-	}
-	v.Trouble, v.Summary = nil, nil
-}
-
-// A section is a part of a page that is updated by itself.
+// A section is one part of a snapshot. Those with a title have a page of their own.
 type section struct {
-	ID   string        `json:"id"`
-	HTML template.HTML `json:"html"`
+	name, title string
+	optional    bool // the first page leaves it out if the program has nothing of the kind
+	sorted      bool // by the query; else its rows have an order of their own
+	rows        list
 }
 
-// sectionData is what the template of a section gets.
-type sectionData struct {
+// A list is the rows of a section in a snapshot.
+type list interface {
+	empty(s *snapshot) bool
+	// show filters, sorts and cuts the rows, and returns how many are left out.
+	show(s *snapshot, q query, most int) (left int)
+	drop(s *snapshot)
+}
+
+// rowsOf is a list of a type of rows.
+type rowsOf[R any] struct {
+	of    func(s *snapshot) *[]R
+	words func(r R) []string // what the filter looks at
+	rank  func(r R) rank     // nil: the rows are not sorted
+}
+
+func (l rowsOf[R]) empty(s *snapshot) bool { return len(*l.of(s)) == 0 }
+func (l rowsOf[R]) drop(s *snapshot)       { *l.of(s) = nil }
+
+func (l rowsOf[R]) show(s *snapshot, q query, most int) (left int) {
+	all := l.of(s)
+	if *all == nil {
+		return 0
+	}
+	kept := []R{} // not in place: other pages show the same rows
+	for _, r := range *all {
+		if q.matches(l.words(r)) {
+			kept = append(kept, r)
+		}
+	}
+	if l.rank != nil {
+		slices.SortStableFunc(kept, func(a, b R) int { return q.compare(l.rank(a), l.rank(b)) })
+	}
+	left = max(len(kept)-most, 0)
+	*all = kept[:len(kept)-left]
+	return left
+}
+
+// totals is the summary, which is neither filtered nor cut.
+type totals struct{}
+
+func (totals) empty(*snapshot) bool                  { return false }
+func (totals) drop(s *snapshot)                      { s.Summary = nil }
+func (totals) show(*snapshot, query, int) (left int) { return 0 }
+
+// sections are in the order of the first page and of the menu.
+var sections = []section{
+	{name: "trouble", rows: rowsOf[trouble]{
+		of:    func(s *snapshot) *[]trouble { return &s.Trouble },
+		words: func(t trouble) []string { return []string{t.Name, t.What, t.Text} },
+	}},
+	{name: "summary", rows: totals{}},
+	{name: "limiters", title: "Limiters", sorted: true, rows: rowsOf[limiterState]{
+		of:    func(s *snapshot) *[]limiterState { return &s.Limiters },
+		words: func(l limiterState) []string { return append([]string{l.Name, l.Kind, l.Place}, l.Pipelines...) },
+		rank: func(l limiterState) rank {
+			granted, rejected := orZero(l.GrantedRate), orZero(l.RejectedRate)
+			urgent := math.Floor(math.Log10(max(rejected, 0.1))) // rows do not change places with each small change of a rate
+			return rank{l.Level, urgent, granted + rejected, l.Name}
+		},
+	}},
+	{name: "pipelines", title: "Pipelines", sorted: true, rows: rowsOf[pipelineState]{
+		of: func(s *snapshot) *[]pipelineState { return &s.Pipelines },
+		words: func(p pipelineState) []string {
+			words := []string{p.Name}
+			for _, s := range p.Strategies {
+				words = append(words, s.Name, s.Kind)
+			}
+			return words
+		},
+		rank: func(p pipelineState) rank { return rank{p.Level, 0, float64(p.Running), p.Name} },
+	}},
+	{name: "circuits", title: "Circuits", sorted: true, optional: true, rows: rowsOf[circuitState]{
+		of:    func(s *snapshot) *[]circuitState { return &s.Circuits },
+		words: func(c circuitState) []string { return []string{c.Source, c.State} },
+		rank:  func(c circuitState) rank { return rank{c.Level, 0, 0, c.Source} },
+	}},
+	{name: "keys", title: "Keys", optional: true, rows: rowsOf[limiterKeys]{
+		of: func(s *snapshot) *[]limiterKeys { return &s.Keys },
+		words: func(l limiterKeys) []string {
+			words := []string{l.Limiter}
+			for _, k := range l.Keys {
+				words = append(words, k.Key)
+			}
+			return words
+		},
+	}},
+	{name: "events", title: "Events", rows: rowsOf[eventState]{
+		of:    func(s *snapshot) *[]eventState { return &s.Events },
+		words: func(e eventState) []string { return []string{e.Name, e.Source, e.Text, e.User, e.Severity.String()} },
+	}},
+	{name: "stores", title: "Stores", sorted: true, optional: true, rows: rowsOf[storeState]{
+		of:    func(s *snapshot) *[]storeState { return &s.Stores },
+		words: func(s storeState) []string { return []string{s.Name} },
+		rank:  func(s storeState) rank { return rank{s.level(), 0, orZero(s.CallRate), s.Name} },
+	}},
+	{name: "files", title: "Configuration", optional: true, rows: rowsOf[fileState]{
+		of:    func(s *snapshot) *[]fileState { return &s.Files },
+		words: func(f fileState) []string { return append([]string{f.Path}, f.Pipelines...) },
+	}},
+	{name: "jobs", title: "Jobs", sorted: true, optional: true, rows: rowsOf[jobState]{
+		of:    func(s *snapshot) *[]jobState { return &s.Jobs },
+		words: func(j jobState) []string { return []string{j.Name, j.Type, j.Key} },
+		rank: func(j jobState) rank {
+			return rank{j.Level, float64(j.Waiters), float64(j.Waiters), targetOf(j.JobRef)}
+		},
+	}},
+}
+
+// sectionOf returns the section that has a page of that name.
+func sectionOf(page string) *section {
+	for i := range sections {
+		if s := &sections[i]; s.name == page && s.title != "" {
+			return s
+		}
+	}
+	return nil
+}
+
+// A view is a snapshot as one page shows it: filtered, sorted, and without the sections of other pages. Its JSON is the API.
+type view struct {
+	*snapshot
+
+	Query    query  `json:"-"`
+	Overview bool   `json:"-"`
+	Parts    []part `json:"-"`
+}
+
+// A part is a section of a page.
+type part struct {
 	*view
-	Section  string
-	Overview bool
-	Hidden   int
-	Suffix   string // the parameters of links to other pages, with the "?"
+
+	Section string
+	Hidden  int // how many rows are left out
 }
 
-// sections renders the sections of the page.
-func (v *view) sections() []section {
-	names := []string{v.name}
-	if v.name == pageOverview {
-		names = []string{"trouble", "summary", "limiters", "pipelines", "circuits", "keys", "events", "stores", "files", "jobs"}
+func newView(snap *snapshot, name string, q query, f format) *view {
+	mine := *snap
+	v := &view{snapshot: &mine, Query: q, Overview: name == pageOverview}
+	for _, s := range sections {
+		most := dataRows
+		switch {
+		case s.name == "trouble":
+			most = troubleRows
+		case v.Overview:
+			most = overviewRows
+		case f == formatHTML:
+			most = pageRows
+		}
+		switch {
+		case !v.Overview && s.name != name:
+			s.rows.drop(&mine)
+		case v.Overview && s.optional && s.rows.empty(snap):
+		default: // a section that is only filtered stays, so that a page that is updated keeps its sections
+			v.Parts = append(v.Parts, part{v, s.name, s.rows.show(&mine, q, most)})
+		}
 	}
-	var all []section
-	for _, name := range names {
-		if v.name == pageOverview && v.isEmpty(name) {
-			continue
-		}
-		data := sectionData{view: v, Section: name, Overview: v.name == pageOverview, Hidden: v.hidden[name]}
-		if q := v.Query.encode(); q != "" {
-			data.Suffix = "?" + q
-		}
-		var b bytes.Buffer
-		if err := templates.ExecuteTemplate(&b, "section-"+name, data); err != nil {
-			b.Reset()
-			fmt.Fprintf(&b, "<p>This part could not be made: %s</p>", template.HTMLEscapeString(err.Error()))
-		}
-		all = append(all, section{ID: "section-" + name, HTML: template.HTML(bytes.ToValidUTF8(b.Bytes(), replacement))}) //nolint:gosec // made by html/template
+	if !v.Overview && name != "jobs" {
+		mine.JobsError = ""
 	}
-	return all
+	return v
 }
 
-// isEmpty reports whether the first page leaves a section out, because the program has nothing of the kind. A section that
-// is only filtered stays, so that a page that is updated keeps its sections.
-func (v *view) isEmpty(name string) bool {
-	has, optional := v.has[name]
-	return optional && !has
+// ID returns the ID of the part in the page.
+func (p part) ID() string { return "section-" + p.Section }
+
+// HTML renders the part.
+func (p part) HTML() template.HTML {
+	var b bytes.Buffer
+	if err := htmlTemplates.ExecuteTemplate(&b, p.ID(), p); err != nil {
+		b.Reset()
+		fmt.Fprintf(&b, "<p>This part could not be made: %s</p>", template.HTMLEscapeString(err.Error()))
+	}
+	return template.HTML(bytes.ToValidUTF8(b.Bytes(), replacement)) //nolint:gosec // made by html/template
 }

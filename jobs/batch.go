@@ -3,6 +3,8 @@ package jobs
 import (
 	"slices"
 	"time"
+
+	"github.com/weir-go/weir/jobs/internal/window"
 )
 
 // A batch is what one transaction has read and will write. Decisions change what was read, and note the changes.
@@ -10,10 +12,9 @@ type batch struct {
 	now       int64
 	fence     int64
 	rows      map[int64]*keyRow
-	dynamic   map[int64]*dynamicWindow // by need.dynamicRow
-	running   map[runID]bool           // runs that the database knows; nil: not read
-	waiters   map[waiterID]waiterRow   // of the jobs of the requests
-	keysOfJob map[int64][]int64        // the keys for which the job waits, or waited when the batch was read
+	running   map[runID]bool         // runs that the database knows; nil: not read
+	waiters   map[waiterID]waiterRow // of the jobs of the requests
+	keysOfJob map[int64][]int64      // the keys for which the job waits, or waited when the batch was read
 
 	handOverRoom int // how many more jobs may wait in their workers
 
@@ -28,7 +29,7 @@ type batch struct {
 
 func newBatch(now int64) *batch {
 	return &batch{
-		now: now, rows: map[int64]*keyRow{}, dynamic: map[int64]*dynamicWindow{}, waiters: map[waiterID]waiterRow{},
+		now: now, rows: map[int64]*keyRow{}, waiters: map[waiterID]waiterRow{},
 		keysOfJob: map[int64][]int64{}, granted: map[holderID]holderRow{}, removedWaiters: map[waiterID]bool{}, savedWaiters: map[waiterID]waiterRow{},
 	}
 }
@@ -68,8 +69,7 @@ type waiterRow struct {
 	version  int64 // of the limiter's options when the job was throttled last
 }
 
-// A keyRow is a row of jobs_keys with its slots or its window. The window of a key of a dynamic window is in the
-// dynamicWindow too.
+// A keyRow is a row of jobs_keys with its slots or its window. The row of a dynamic window itself has neither.
 type keyRow struct {
 	id, limiter   int64
 	ref           Ref
@@ -78,7 +78,7 @@ type keyRow struct {
 	waiting       int64 // how many jobs wait for the key
 	storedWaiting int64 // the same, as it was read
 	slots         *slots
-	window        *window
+	window        *window.Window
 	keptOwners    map[string]bool // owners with a keptRow
 }
 
@@ -88,11 +88,6 @@ func (r *keyRow) addWaiting(n int64) {
 	if r.slots != nil {
 		r.slots.waiting = r.waiting
 	}
-}
-
-// isDue reports whether the bucket of a reservation has begun.
-func (r *keyRow) isDue(w waiterRow) bool {
-	return w.bucket >= 0 && w.bucket/r.window.width <= r.window.now
 }
 
 func (b *batch) isWaiting(id waiterID) bool {
@@ -164,4 +159,136 @@ func (b *batch) toBringBack(lead int64) map[int64][]waiter {
 		}
 	}
 	return next
+}
+
+// storedRows are what load has read, except for the rows that batch has.
+type storedRows struct {
+	held    map[holderID]int64 // how long released slots were held, µs; without the job
+	dynamic []dynamicKey
+	holders []readHolder
+	waiters map[int64][]waiter // by key, then by job
+}
+
+// A dynamicKey is the row of a key of a dynamic window.
+type dynamicKey struct {
+	ID, Limiter int64
+	Key, State  string
+	Waiting     int64
+}
+
+// A readHolder is a row of jobs_holders as it was read, or the number of a key's rows if the mode is countRow.
+type readHolder struct {
+	Key       int64
+	Owner     string
+	Job       int64
+	Mode      int16
+	Live      bool
+	Acquired  int64 // or the number of rows
+	Finalized int64
+}
+
+const countRow = -1
+
+// prepare makes slots and windows of what was read.
+func (b *batch) prepare(stored storedRows) error {
+	if err := b.prepareWindows(stored.dynamic); err != nil {
+		return err
+	}
+	b.prepareHolders(stored.holders)
+	for id, us := range stored.held {
+		row := b.rows[id.key]
+		if row == nil || row.slots == nil {
+			continue
+		}
+		if _, still := row.slots.owners[id.owner]; !still { // otherwise other jobs of the owner hold the slot
+			row.slots.learnHold(us)
+		}
+	}
+	for id, row := range b.rows {
+		if row.slots == nil {
+			continue
+		}
+		row.slots.waiters = stored.waiters[id]
+		if len(row.slots.waiters) < maxWaiters { // these are all
+			row.waiting = int64(len(row.slots.waiters))
+			row.slots.waiting = row.waiting
+		}
+	}
+	return nil
+}
+
+func (b *batch) prepareWindows(keys []dynamicKey) (err error) {
+	groups := map[int64]*keyRow{} // dynamic windows, by limiter
+	for _, row := range b.rows {
+		switch {
+		case row.slots != nil:
+		case row.rules.window.Shares != nil:
+			groups[row.limiter] = row
+		default:
+			if row.window, err = window.Read(row.state, row.rules.window, b.now); err != nil {
+				return err
+			}
+		}
+	}
+	states := map[int64]map[string]string{}
+	for _, k := range keys {
+		if groups[k.Limiter] == nil || k.Key == "" {
+			continue
+		}
+		if states[k.Limiter] == nil {
+			states[k.Limiter] = map[string]string{}
+		}
+		states[k.Limiter][k.Key] = k.State
+		b.rows[k.ID] = &keyRow{id: k.ID, limiter: k.Limiter, ref: Ref{Type: DynamicWindow, Key: k.Key}, rules: groups[k.Limiter].rules, state: k.State,
+			waiting: k.Waiting, storedWaiting: k.Waiting}
+	}
+	windows := map[int64]map[string]*window.Window{}
+	for limiter, states := range states {
+		if windows[limiter], err = window.ReadGroup(states, groups[limiter].rules.window, b.now); err != nil {
+			return err
+		}
+	}
+	for _, row := range b.rows {
+		if row.ref.Type == DynamicWindow && row.ref.Key != "" {
+			row.window = windows[row.limiter][row.ref.Key]
+		}
+	}
+	return nil
+}
+
+// prepareHolders sets the owners of slots, and notes rows that no longer count.
+func (b *batch) prepareHolders(holders []readHolder) {
+	seen, unread := map[holderID]bool{}, map[int64]int64{}
+	for _, h := range holders {
+		row, id := b.rows[h.Key], holderID{h.Key, h.Owner, h.Job}
+		switch {
+		case row == nil || row.slots == nil || seen[id]:
+			continue
+		case h.Mode == countRow:
+			unread[h.Key] += h.Acquired
+			continue
+		}
+		seen[id] = true
+		unread[h.Key]--
+		if !h.Live {
+			b.deadRows = append(b.deadRows, id)
+			if h.Mode == strictRow && row.waiting > 0 {
+				ended := b.now
+				if h.Finalized > 0 {
+					ended = min(ended, max(h.Finalized, h.Acquired))
+				}
+				row.slots.learnHold(ended - h.Acquired)
+			}
+			continue
+		}
+		if since, ok := row.slots.owners[h.Owner]; !ok || h.Acquired < since {
+			row.slots.owners[h.Owner] = h.Acquired
+		}
+		if h.Mode == keptRow {
+			row.keptOwners[h.Owner] = true
+		}
+	}
+	for key, n := range unread {
+		b.rows[key].slots.otherOwners = max(n, 0)
+	}
 }

@@ -1,10 +1,14 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/weir-go/weir/internal/recovered"
 )
 
 // A batcher collects the requests and releases of this process and handles them in one transaction after the other. While
@@ -127,4 +131,193 @@ func (b *batcher) close() {
 	b.mu.Unlock()
 	b.signal()
 	<-b.done
+}
+
+func (b *batcher) run() {
+	defer close(b.done)
+	again := time.NewTimer(0)
+	defer again.Stop()
+	for {
+		b.mu.Lock()
+		reqs, releases, closed := b.take()
+		b.mu.Unlock()
+		switch {
+		case len(reqs)+len(releases) > 0:
+			b.runBatch(reqs, releases)
+			if b.failures > 0 {
+				b.pause()
+			}
+		case closed:
+			return
+		default:
+			again.Reset(b.untilNext())
+			select {
+			case <-b.wake:
+				if b.onlyRequests() {
+					time.Sleep(linger)
+				}
+			case <-again.C:
+			}
+		}
+	}
+}
+
+// onlyRequests reports whether requests have come and no release. A release is not delayed, because jobs may wait for it.
+func (b *batcher) onlyRequests() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.requests) > 0 && len(b.releases) == 0 && !b.closed
+}
+
+func (b *batcher) pause() {
+	t := time.NewTimer(min(minPause<<min(b.failures-1, 10), maxPause))
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			return
+		case <-b.wake:
+			b.mu.Lock()
+			closed := b.closed
+			b.mu.Unlock()
+			if closed {
+				b.signal()
+				return
+			}
+		}
+	}
+}
+
+// take returns what the next transaction is for. The caller holds b.mu.
+func (b *batcher) take() (reqs []*request, releases []release, closed bool) {
+	if b.closed {
+		for _, req := range append(b.requests, b.inWorkers...) {
+			req.answer(decision{err: ErrClosed})
+		}
+		b.requests, b.inWorkers = nil, nil
+	}
+	// Otherwise windows would count jobs that do not run.
+	b.requests = slices.DeleteFunc(b.requests, func(req *request) bool { return req.abandoned })
+	n := min(len(b.requests), maxBatch)
+	reqs, b.requests = b.requests[:n:n], b.requests[n:]
+	releases, b.releases = b.releases, nil
+
+	now := time.Now()
+	for len(b.rechecks) > 0 && !b.rechecks[0].at.After(now) && !b.closed {
+		releases = append(releases, release{contended: sorted(b.rechecks[0].keys)})
+		b.rechecks = b.rechecks[1:]
+	}
+	freed := map[int64]int{} // by key, how many slots
+	for _, r := range releases {
+		for _, key := range r.contended {
+			freed[key]++
+		}
+	}
+	kept := b.inWorkers[:0]
+	for _, req := range b.inWorkers { // by job
+		include := !now.Before(req.askAgain)
+		for i := range req.needs {
+			if key := req.needs[i].id; freed[key] > 0 {
+				freed[key]--
+				include = true
+			}
+		}
+		switch {
+		case req.abandoned:
+		case include:
+			req.handOver = max(req.handOverEnd.Sub(now), 0).Microseconds()
+			reqs = append(reqs, req)
+		default:
+			kept = append(kept, req)
+		}
+	}
+	clear(b.inWorkers[len(kept):])
+	b.inWorkers = kept
+	return reqs, releases, b.closed
+}
+
+// answer is called once, with batcher.mu held.
+func (req *request) answer(result decision) { req.answered <- result }
+
+// untilNext returns how long run may sleep.
+func (b *batcher) untilNext() time.Duration {
+	d := time.Hour
+	for _, req := range b.inWorkers {
+		d = min(d, time.Until(req.askAgain))
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.rechecks) > 0 {
+		d = min(d, time.Until(b.rechecks[0].at))
+	}
+	return d
+}
+
+// errHook is the error of a batch that has panicked. The panic is in the log.
+var errHook = errors.New("jobs: a hook of the pool has panicked")
+
+func (b *batcher) runBatch(reqs []*request, releases []release) {
+	ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
+	defer cancel()
+	err := errHook
+	recovered.Call("jobs: a batch", func() { err = b.transact(ctx, reqs, releases, b.room-len(b.inWorkers)) })
+	b.deliver(reqs, releases, err)
+}
+
+// deliver hands out the answers of a transaction.
+func (b *batcher) deliver(reqs []*request, releases []release, err error) {
+	b.report(err)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	for _, req := range reqs {
+		result := req.decision
+		if err != nil {
+			result = decision{err: err}
+		}
+		switch {
+		case result.err == nil && result.inWorker && !req.abandoned:
+			req.asked = now
+			b.inWorkers = append(b.inWorkers, req)
+		case req.abandoned && result.granted && result.leased:
+			b.releases = append(b.releases, req.newRelease(result))
+		case !req.abandoned:
+			req.answer(result)
+		}
+	}
+	b.scheduleAgain()
+	if err == nil {
+		b.failures = 0
+		return
+	}
+	b.failures++
+	b.keepReleases(releases)
+}
+
+// scheduleAgain sets when the jobs that wait in their workers ask again.
+func (b *batcher) scheduleAgain() {
+	slices.SortStableFunc(b.inWorkers, func(x, y *request) int { return cmp.Compare(x.job, y.job) })
+	seen := map[int64]bool{} // keys of the jobs before
+	for _, req := range b.inWorkers {
+		behind := true
+		for i := range req.needs {
+			key := req.needs[i].id
+			behind = behind && seen[key]
+			seen[key] = true
+		}
+		wait := repeatEvery
+		if !behind {
+			wait = min(max(time.Duration(req.decision.expectedWait/2)*time.Microsecond, minAgain), maxAgain)
+		}
+		req.askAgain = req.asked.Add(wait)
+	}
+}
+
+// keepReleases keeps releases that could not be written for the next transaction. Slots whose release is never written
+// become free when the row of the job shows that it has ended, or when the lease ends.
+func (b *batcher) keepReleases(releases []release) {
+	if !b.closed {
+		all := append(releases, b.releases...)
+		b.releases = all[:min(len(all), 2*maxBatch)]
+	}
 }

@@ -55,9 +55,9 @@ func BenchmarkCost(b *testing.B) {
 		{name: "semaphore, strict", throttle: &Throttle{Strict: true, Limits: []Limit{{Semaphore: "s"}}}},
 	}
 	setter := w.throttler(Options{})
-	require.NoError(b, setter.SetSemaphore(b.Context(), "s", SemaphoreOptions{MaxCount: most}))
-	require.NoError(b, setter.SetFixedWindow(b.Context(), "w", FixedWindowOptions{Limit: most, Interval: time.Minute}))
-	require.NoError(b, setter.SetDynamicWindow(b.Context(), "keys", DynamicWindowOptions{Limit: most, Interval: time.Minute}))
+	require.NoError(b, setter.Set(b.Context(), Definition{Semaphore: "s", MaxCount: most}))
+	require.NoError(b, setter.Set(b.Context(), Definition{FixedWindow: "w", Limit: most, Interval: time.Minute}))
+	require.NoError(b, setter.Set(b.Context(), Definition{DynamicWindow: "keys", Limit: most, Interval: time.Minute}))
 	for range b.N {
 		rates := make([][]float64, len(variants))
 		for range rounds {
@@ -81,26 +81,26 @@ func BenchmarkCost(b *testing.B) {
 func (w *world) drain(jobs int, throttle *Throttle, withNoop bool) time.Duration {
 	w.t.Helper()
 	ctx := context.Background()
-	w.exec(`truncate RIVER`)
-	w.exec(`truncate "weir".jobs_keys cascade`)
+	w.Exec(`truncate RIVER`)
+	w.Exec(`truncate "weir".jobs_keys cascade`)
 	workers := river.NewWorkers()
 	worker := river.WorkFunc(func(context.Context, *river.Job[noopArgs]) error { return nil })
 	config := &river.Config{
-		Schema: w.river, Workers: workers, Queues: map[string]river.QueueConfig{"default": {MaxWorkers: 2000}},
+		Schema: w.River, Workers: workers, Queues: map[string]river.QueueConfig{"default": {MaxWorkers: 2000}},
 		FetchCooldown: 2 * time.Millisecond, FetchPollInterval: 20 * time.Millisecond, TestOnly: true, Logger: slog.New(slog.DiscardHandler),
 	}
 	if withNoop {
 		config.Middleware = []rivertype.Middleware{&noop{}}
 	}
 	if throttle != nil {
-		t, err := New(ctx, w.pool, &Options{Schema: w.schema, RiverSchema: w.river})
+		t, err := New(ctx, w.Pool, &Options{Schema: w.Schema, RiverSchema: w.River})
 		require.NoError(w.t, err)
 		defer t.Close()
 		config.Plugins = []rivertype.Plugin{t.Plugin()}
 		worker = Throttled(worker, weir.Must(Declare(*throttle)))
 	}
 	river.AddWorker(workers, worker)
-	client, err := river.NewClient(riverpgxv5.New(w.pool), config)
+	client, err := river.NewClient(riverpgxv5.New(w.Pool), config)
 	require.NoError(w.t, err)
 	params := make([]river.InsertManyParams, jobs)
 	for i := range params {
@@ -108,7 +108,7 @@ func (w *world) drain(jobs int, throttle *Throttle, withNoop bool) time.Duration
 	}
 	_, err = client.InsertManyFast(ctx, params)
 	require.NoError(w.t, err)
-	w.exec(`vacuum analyze RIVER`)
+	w.Exec(`vacuum analyze RIVER`)
 	done, cancel := client.SubscribeConfig(&river.SubscribeConfig{ChanSize: jobs, Kinds: []river.EventKind{river.EventKindJobCompleted}})
 	defer cancel()
 	begun := time.Now()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -237,4 +238,253 @@ func (d *database) refuseForeign(b *batch, reqs []*request) []*request {
 			"on PostgreSQL", ErrForeignJob, req.job)
 		return true
 	})
+}
+
+// rowsToRead are the rows that a batch needs, by their IDs.
+type rowsToRead struct {
+	lock    []int64 // rows of jobs_keys to be locked
+	slots   []int64 // of these, mutexes and semaphores
+	dynamic []int64 // of these, dynamic windows: their own rows, without a key
+	windows []int64 // keys of dynamic windows
+	jobs    []int64 // jobs of requests
+
+	needsSlots bool // a request needs a mutex or a semaphore
+
+	ownerKeys []int64 // with owners: who may hold a slot already
+	owners    []string
+
+	endedJobs []int64 // with endedAt: runs whose slots are released
+	endedAt   []time.Time
+}
+
+func rowsOf(reqs []*request, releases []release) (r rowsToRead) {
+	for _, req := range reqs {
+		r.jobs = append(r.jobs, req.job)
+	}
+	eachNeed(reqs, func(req *request, n *need) {
+		switch {
+		case n.dynamicRow != 0:
+			r.dynamic, r.windows = append(r.dynamic, n.dynamicRow), append(r.windows, n.id)
+			r.lock = append(r.lock, n.dynamicRow)
+			return
+		case n.ref.Type.hasSlots():
+			r.needsSlots, r.slots = true, append(r.slots, n.id)
+			if !req.first || n.named { // a job that runs for the first time holds nothing
+				r.ownerKeys, r.owners = append(r.ownerKeys, n.id), append(r.owners, n.owner)
+			}
+		}
+		r.lock = append(r.lock, n.id)
+	})
+	for _, ended := range releases {
+		r.endedJobs, r.endedAt = append(r.endedJobs, ended.run.job), append(r.endedAt, time.UnixMicro(ended.run.attempted))
+		r.slots, r.lock = append(r.slots, ended.contended...), append(r.lock, ended.contended...)
+	}
+	r.slots, r.lock, r.dynamic, r.windows = sorted(r.slots), sorted(r.lock), sorted(r.dynamic), sorted(r.windows)
+	return r
+}
+
+// load begins the transaction, locks what the requests need, and reads it.
+func (d *database) load(ctx context.Context, conn *pgxpool.Conn, reqs []*request, releases []release) (*batch, error) {
+	b, r := newBatch(0), rowsOf(reqs, releases)
+	stored := storedRows{held: map[holderID]int64{}, waiters: map[int64][]waiter{}}
+	q := &pgx.Batch{}
+	// At a higher level, whatever the default of the pool, the role or the database is, the statements after the lock would
+	// not see what the transaction that had the lock before has written.
+	q.Queue("begin isolation level read committed")
+	q.Queue(d.sql.Settings)
+	q.Queue(d.sql.Lock, r.lock).Query(func(rows pgx.Rows) error { return d.readKeys(b, rows) })
+	if len(r.dynamic) > 0 { // the limiter's row keeps out other batches, and these locks keep cleanUp from removing the keys
+		q.Queue(d.sql.LockWindows, r.windows)
+	}
+	if len(releases) > 0 {
+		var id holderID
+		var us int64
+		var waited bool
+		q.Queue(d.sql.Released, r.endedJobs, r.endedAt).Query(eachRow(func() {
+			stored.held[id] = max(stored.held[id], us)
+			if _, locked := slices.BinarySearch(r.lock, id.key); waited && !locked {
+				b.unlocked = append(b.unlocked, id.key)
+			}
+		}, &id.key, &id.owner, &us, &waited))
+	}
+	q.Queue(d.sql.Clock).QueryRow(func(row pgx.Row) error { return row.Scan(&b.now) })
+	q.Queue(d.sql.Fence).QueryRow(func(row pgx.Row) error { return row.Scan(&b.fence) })
+	if len(r.dynamic) > 0 {
+		q.Queue(d.sql.Dynamic, r.dynamic, r.windows).Query(appendRows(&stored.dynamic))
+	}
+	if len(r.slots) > 0 {
+		d.queueSlots(q, &r, len(reqs), &stored)
+	}
+	if r.needsSlots || len(reqs) > 0 && !d.foundJob {
+		b.running = map[runID]bool{}
+		var job int64
+		var at time.Time
+		q.Queue(d.sql.Running, r.jobs).Query(eachRow(func() { b.running[runID{job, at.UnixMicro()}] = true }, &job, &at))
+	}
+	if len(reqs) > 0 {
+		var id waiterID
+		var w waiterRow
+		q.Queue(d.sql.WaitersOfJobs, r.jobs).Query(eachRow(func() { b.waiters[id] = w },
+			&id.key, &id.job, &w.since, &w.wake, &w.earliest, &w.bucket, &w.inWorker, &w.version))
+	}
+	if err := conn.SendBatch(ctx, q).Close(); err != nil {
+		return nil, err
+	}
+	if err := b.prepare(stored); err != nil {
+		return nil, err
+	}
+	missing := false
+	eachNeed(reqs, func(_ *request, n *need) { missing = missing || b.rows[n.id] == nil })
+	if missing {
+		d.forgetIDs(reqs)
+		return nil, errRemoved
+	}
+	return b, nil
+}
+
+// queueSlots queues the statements that read what holds the mutexes and semaphores, and what waits for them.
+func (d *database) queueSlots(q *pgx.Batch, r *rowsToRead, reqs int, stored *storedRows) {
+	enough := make([]int64, len(r.slots))
+	for i, key := range r.slots {
+		enough[i] = 2*d.liveHolders[key] + fewHolders
+	}
+	q.Queue(d.sql.Overdue, r.slots, enough, reqs)
+	q.Queue(d.sql.Holders, r.slots, enough, reqs).Query(appendRows(&stored.holders))
+	// This must come after the statement above, which counts the rows. A row that is removed in between, which needs no
+	// lock, would otherwise be counted as one less, although it was not read.
+	if len(r.owners) > 0 {
+		q.Queue(d.sql.OwnHolders, r.ownerKeys, r.owners).Query(appendRows(&stored.holders))
+	}
+	var key int64
+	var w waiter
+	q.Queue(d.sql.Waiters, r.slots).Query(eachRow(func() { stored.waiters[key] = append(stored.waiters[key], w) },
+		&key, &w.job, &w.wake, &w.earliest, &w.inWorker))
+}
+
+// forgetIDs makes resolve look up again what the requests need.
+func (d *database) forgetIDs(reqs []*request) {
+	eachNeed(reqs, func(_ *request, n *need) {
+		for _, ref := range n.refs() {
+			delete(d.ids, ref)
+		}
+	})
+}
+
+// readKeys makes a keyRow of each row, with empty slots for a mutex or a semaphore.
+func (d *database) readKeys(b *batch, rows pgx.Rows) error {
+	var (
+		row     keyRow
+		version int64
+		options []byte
+		hold    int64
+	)
+	_, err := pgx.ForEachRow(rows, []any{&row.id, &row.limiter, &row.ref.Type, &version, &options, &row.ref.Key, &row.state, &hold, &row.waiting}, func() error {
+		def, ok := d.definitions[row.limiter]
+		if !ok || def.version != version {
+			var err error
+			if def, err = readRules(row.ref.Type, options); err != nil {
+				return err
+			}
+			def.version = version
+			if len(d.definitions) > maxIDs {
+				clear(d.definitions)
+			}
+			d.definitions[row.limiter] = def
+		}
+		r := row
+		r.rules, r.storedWaiting = def, row.waiting
+		if r.ref.Type.hasSlots() {
+			r.slots = &slots{max: def.maxCount, measuredHold: hold, waiting: row.waiting, owners: map[string]int64{}}
+			r.keptOwners = map[string]bool{}
+		}
+		b.rows[r.id] = &r
+		return nil
+	})
+	return err
+}
+
+// save writes what was decided and ends the transaction.
+func (d *database) save(ctx context.Context, conn *pgxpool.Conn, b *batch) error {
+	q := &pgx.Batch{}
+	d.queueKeys(q, b)
+	if len(b.deadRows) > 0 {
+		keys, owners, jobs := holderColumns(b.deadRows)
+		q.Queue(d.sql.RemoveHolders, keys, owners, jobs)
+	}
+	if len(b.takenOver) > 0 {
+		keys, owners, _ := holderColumns(b.takenOver)
+		q.Queue(d.sql.TakeOver, keys, owners)
+	}
+	if len(b.granted) > 0 {
+		var ids []holderID
+		var attempted []time.Time
+		var modes []int16
+		var untils, fences, since []int64
+		for id, h := range b.granted {
+			ids, attempted, modes = append(ids, id), append(attempted, h.attempted), append(modes, h.mode)
+			untils, fences, since = append(untils, h.until), append(fences, h.fence), append(since, h.since)
+		}
+		keys, owners, jobs := holderColumns(ids)
+		q.Queue(d.sql.SaveHolders, keys, owners, jobs, attempted, modes, untils, fences, since)
+	}
+	if len(b.removedWaiters) > 0 {
+		keys, jobs := waiterColumns(slices.Collect(maps.Keys(b.removedWaiters)))
+		q.Queue(d.sql.RemoveWaiters, keys, jobs)
+	}
+	if len(b.savedWaiters) > 0 {
+		var ids []waiterID
+		var wakes, earliest, buckets, versions []int64
+		var inWorker []bool
+		for id, w := range b.savedWaiters {
+			ids, wakes, earliest = append(ids, id), append(wakes, w.wake), append(earliest, w.earliest)
+			buckets, inWorker, versions = append(buckets, w.bucket), append(inWorker, w.inWorker), append(versions, w.version)
+		}
+		keys, jobs := waiterColumns(ids)
+		q.Queue(d.sql.SaveWaiters, keys, jobs, wakes, earliest, buckets, inWorker, versions)
+	}
+	q.Queue("commit")
+	return conn.SendBatch(ctx, q).Close()
+}
+
+// queueKeys queues the update of the rows of jobs_keys that have changed.
+func (d *database) queueKeys(q *pgx.Batch, b *batch) {
+	var ids, holds, waiting, expires []int64
+	var states []string
+	for _, id := range slices.Sorted(maps.Keys(b.rows)) {
+		row := b.rows[id]
+		state, hold, expiry, changed := row.state, int64(0), b.now+(24*time.Hour).Microseconds(), row.waiting != row.storedWaiting
+		if row.window != nil && (changed || row.window.Changed) {
+			state, expiry, changed = row.window.String(), row.window.Expires(), true
+		}
+		if s := row.slots; s != nil {
+			hold, changed = s.measuredHold, changed || s.learned
+		}
+		if changed {
+			ids, states, holds = append(ids, id), append(states, state), append(holds, hold)
+			waiting, expires = append(waiting, row.waiting), append(expires, expiry)
+		}
+	}
+	if len(ids) > 0 {
+		q.Queue(d.sql.SaveKeys, ids, states, holds, waiting, expires)
+	}
+}
+
+// sorted sorts ids in place and returns them without duplicates.
+func sorted(ids []int64) []int64 {
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+func holderColumns(ids []holderID) (keys []int64, owners []string, jobs []int64) {
+	for _, id := range ids {
+		keys, owners, jobs = append(keys, id.key), append(owners, id.owner), append(jobs, id.job)
+	}
+	return keys, owners, jobs
+}
+
+func waiterColumns(ids []waiterID) (keys, jobs []int64) {
+	for _, id := range ids {
+		keys, jobs = append(keys, id.key), append(jobs, id.job)
+	}
+	return keys, jobs
 }

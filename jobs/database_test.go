@@ -12,15 +12,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/jobs/internal/jobstest"
+	"github.com/weir-go/weir/jobs/internal/window"
 	"github.com/weir-go/weir/tools/testserver"
 )
 
 // lockKeys locks all keys, as a batch of another process does, until unlock is called.
 func (w *world) lockKeys() (unlock func()) {
 	w.t.Helper()
-	tx, err := w.pool.Begin(context.Background())
+	tx, err := w.Pool.Begin(context.Background())
 	require.NoError(w.t, err)
-	rows, err := tx.Query(context.Background(), w.sql(`select id from "weir".jobs_keys order by id for update`))
+	rows, err := tx.Query(context.Background(), w.SQL(`select id from "weir".jobs_keys order by id for update`))
 	require.NoError(w.t, err)
 	_, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 	require.NoError(w.t, err)
@@ -31,7 +33,7 @@ func (w *world) lockKeys() (unlock func()) {
 func (w *world) awaitLocked(n int64) {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
-		return w.int(`select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%"weir".%'`) == n
+		return w.Int(`select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%"weir".%'`) == n
 	}, patience, time.Millisecond)
 }
 
@@ -39,20 +41,20 @@ func (w *world) awaitLocked(n int64) {
 // waited for the lock.
 func TestMutex_DefaultIsolationLevel(t *testing.T) {
 	w := newWorld(t)
-	config, err := pgxpool.ParseConfig(w.pool.Config().ConnString())
+	config, err := pgxpool.ParseConfig(w.Pool.Config().ConnString())
 	require.NoError(t, err)
 	config.ConnConfig.RuntimeParams["default_transaction_isolation"] = "repeatable read"
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	one, other := w.throttlerOn(pool, Options{HandOver: -1}), w.throttlerOn(pool, Options{HandOver: -1})
-	require.NoError(t, start(one, w.job("a", nil), onMutex).running(t).end(nil))
+	require.NoError(t, start(one, w.Job("a", nil), onMutex).running(t).end(nil))
 	one.flush()
 
 	unlock := w.lockKeys()
 	results := make(chan *started)
 	for _, th := range []*Throttler{one, other} {
-		job := w.job("a", nil)
+		job := w.Job("a", nil)
 		go func() { results <- start(th, job, onMutex) }()
 	}
 	w.awaitLocked(2)
@@ -74,12 +76,12 @@ func TestMutex_DefaultIsolationLevel(t *testing.T) {
 func TestAcquire_DeadlineOverInSemaphoreWithRoom(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
-	require.NoError(t, th.SetSemaphore(t.Context(), "s", SemaphoreOptions{MaxCount: 5}))
+	require.NoError(t, th.Set(t.Context(), Definition{Semaphore: "s", MaxCount: 5}))
 	d := weir.Must(Declare(Throttle{Limits: []Limit{{Semaphore: "s", Owner: "x", Mode: Acquire, Deadline: time.Hour}}}))
-	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
-	w.exec(`update "weir".jobs_holders set until = now() - interval '1 minute'`)
-	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
-	assert.EqualValues(t, 1, w.int(`select count(*) from "weir".jobs_holders where until > now() + interval '50 minutes'`))
+	require.NoError(t, start(th, w.Job("a", nil), d).running(t).end(nil))
+	w.Exec(`update "weir".jobs_holders set until = now() - interval '1 minute'`)
+	require.NoError(t, start(th, w.Job("a", nil), d).running(t).end(nil))
+	assert.EqualValues(t, 1, w.Int(`select count(*) from "weir".jobs_holders where until > now() + interval '50 minutes'`))
 }
 
 // The jobs that take and release a slot for an owner may be decided in one transaction.
@@ -89,12 +91,12 @@ func TestRelease_InTheTransactionOfAcquire(t *testing.T) {
 	limit := func(mode Mode) *Declaration {
 		return weir.Must(Declare(Throttle{Limits: []Limit{{Mutex: "m", Owner: "b", Mode: mode}}}))
 	}
-	require.NoError(t, start(th, w.job("a", nil), onMutex).running(t).end(nil))
+	require.NoError(t, start(th, w.Job("a", nil), onMutex).running(t).end(nil))
 	th.flush()
 	unlock := w.lockKeys()
 	results := make(chan *started)
 	ask := func(mode Mode) {
-		job := w.job("a", nil)
+		job := w.Job("a", nil)
 		go func() { results <- start(th, job, limit(mode)) }()
 	}
 	ask(AcquireAndRelease) // its transaction waits, and the next one is for both others
@@ -112,23 +114,23 @@ func TestRelease_InTheTransactionOfAcquire(t *testing.T) {
 		require.NoError(t, s.running(t).end(nil))
 	}
 	th.flush()
-	assert.Zero(t, w.int(`select count(*) from "weir".jobs_holders`))
+	assert.Zero(t, w.Int(`select count(*) from "weir".jobs_holders`))
 }
 
 // A batch finds that cleanUp removes a key while the batch waits for its lock.
 func TestDynamicWindow_KeyRemovedMeanwhile(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
-	require.NoError(t, th.SetDynamicWindow(t.Context(), "d", DynamicWindowOptions{Interval: time.Hour, Limit: 1}))
+	require.NoError(t, th.Set(t.Context(), Definition{DynamicWindow: "d", Interval: time.Hour, Limit: 1}))
 	d := weir.Must(Declare(Throttle{Limits: []Limit{{DynamicWindow: "d", Key: "k"}}}))
-	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
-	w.exec(`update "weir".jobs_keys set state = '', expires = now() - interval '1 hour' where key = 'k'`)
+	require.NoError(t, start(th, w.Job("a", nil), d).running(t).end(nil))
+	w.Exec(`update "weir".jobs_keys set state = '', expires = now() - interval '1 hour' where key = 'k'`)
 
-	cleanUp, err := w.pool.Begin(t.Context())
+	cleanUp, err := w.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	ids, err := pgx.CollectRows(must(cleanUp.Query(t.Context(), th.sql.LockExpiredKeys)), pgx.RowTo[int64])
 	require.NoError(t, err)
-	results, job := make(chan *started), w.job("a", nil)
+	results, job := make(chan *started), w.Job("a", nil)
 	go func() { results <- start(th, job, d) }()
 	w.awaitLocked(1)
 	_, err = cleanUp.Exec(t.Context(), th.sql.RemoveExpiredKeys, ids)
@@ -136,20 +138,20 @@ func TestDynamicWindow_KeyRemovedMeanwhile(t *testing.T) {
 	require.NoError(t, cleanUp.Commit(t.Context()))
 
 	require.NoError(t, (<-results).running(t).end(nil))
-	start(th, w.job("a", nil), d).throttled(t)
+	start(th, w.Job("a", nil), d).throttled(t)
 }
 
 // sentAway starts a job that is throttled, and sets its row as River does.
 func (w *world) sentAway(th *Throttler, d *Declaration) *started {
 	w.t.Helper()
-	s := start(th, w.job("a", nil), d)
+	s := start(th, w.Job("a", nil), d)
 	w.recordSnooze(s)
 	return s
 }
 
 func (w *world) recordSnooze(s *started) {
 	w.t.Helper()
-	w.exec(`update RIVER set state = 'scheduled', scheduled_at = now() + make_interval(secs => $2) where id = $1`, s.ID, s.throttled(w.t).Duration.Seconds())
+	w.Exec(`update RIVER set state = 'scheduled', scheduled_at = now() + make_interval(secs => $2) where id = $1`, s.ID, s.throttled(w.t).Duration.Seconds())
 }
 
 // awaitBroughtBack waits until a job is brought back long before it would come by itself.
@@ -157,7 +159,7 @@ func (w *world) awaitBroughtBack(s *started) {
 	w.t.Helper()
 	require.Greater(w.t, s.throttled(w.t).Duration, 30*time.Second)
 	require.Eventually(w.t, func() bool {
-		return w.int(`select count(*) from RIVER where id = $1 and state = 'available' and scheduled_at <= now()`, s.ID) == 1
+		return w.Int(`select count(*) from RIVER where id = $1 and state = 'available' and scheduled_at <= now()`, s.ID) == 1
 	}, patience, 10*time.Millisecond)
 }
 
@@ -169,8 +171,8 @@ func TestBringBack(t *testing.T) {
 	both := weir.Must(Declare(Throttle{Limits: []Limit{{Semaphore: "s"}}}))
 	for name, test := range map[string]func(*world, *Throttler){
 		"jobs before it were cancelled": func(w *world, th *Throttler) {
-			first := start(th, w.job("a", nil), onMutex).running(w.t)
-			w.exec(slow)
+			first := start(th, w.Job("a", nil), onMutex).running(w.t)
+			w.Exec(slow)
 			for range 2 * maxBroughtBack {
 				w.state(w.sentAway(th, onMutex).JobRow, rivertype.JobStateCancelled)
 			}
@@ -179,17 +181,17 @@ func TestBringBack(t *testing.T) {
 			w.awaitBroughtBack(last)
 		},
 		"a job before it has a least delay": func(w *world, th *Throttler) {
-			first := start(th, w.job("a", nil), onMutex).running(w.t)
-			w.exec(slow)
+			first := start(th, w.Job("a", nil), onMutex).running(w.t)
+			w.Exec(slow)
 			w.sentAway(th, weir.Must(Declare(Throttle{MinDelay: time.Hour, Limits: []Limit{{Mutex: "m"}}})))
 			last := w.sentAway(th, onMutex)
 			require.NoError(w.t, first.end(nil))
 			w.awaitBroughtBack(last)
 		},
 		"River had not recorded the snooze yet": func(w *world, th *Throttler) {
-			first := start(th, w.job("a", nil), onMutex).running(w.t)
-			w.exec(slow)
-			last := start(th, w.job("a", nil), onMutex)
+			first := start(th, w.Job("a", nil), onMutex).running(w.t)
+			w.Exec(slow)
+			last := start(th, w.Job("a", nil), onMutex)
 			last.throttled(w.t)
 			require.NoError(w.t, first.end(nil))
 			th.flush()
@@ -197,33 +199,33 @@ func TestBringBack(t *testing.T) {
 			w.awaitBroughtBack(last)
 		},
 		"strict": func(w *world, th *Throttler) {
-			first := start(th, w.job("a", nil), strict).running(w.t)
-			w.exec(slow)
+			first := start(th, w.Job("a", nil), strict).running(w.t)
+			w.Exec(slow)
 			last := w.sentAway(th, strict)
 			require.NoError(w.t, first.end(nil))
 			w.state(first.JobRow, rivertype.JobStateCompleted)
 			w.awaitBroughtBack(last)
 		},
 		"no job waited when the semaphore was granted": func(w *world, th *Throttler) {
-			require.NoError(w.t, th.SetSemaphore(w.t.Context(), "s", SemaphoreOptions{MaxCount: 1}))
-			first := start(th, w.job("a", nil), both).running(w.t)
-			w.exec(slow)
+			require.NoError(w.t, th.Set(w.t.Context(), Definition{Semaphore: "s", MaxCount: 1}))
+			first := start(th, w.Job("a", nil), both).running(w.t)
+			w.Exec(slow)
 			last := w.sentAway(th, both)
 			require.NoError(w.t, first.end(nil))
 			w.awaitBroughtBack(last)
 		},
 		"a job before it has failed meanwhile": func(w *world, th *Throttler) {
-			first := start(th, w.job("a", nil), onMutex).running(w.t)
-			w.exec(slow)
+			first := start(th, w.Job("a", nil), onMutex).running(w.t)
+			w.Exec(slow)
 			failed := w.sentAway(th, onMutex)
-			w.exec(`update RIVER set state = 'retryable' where id = $1`, failed.ID)
+			w.Exec(`update RIVER set state = 'retryable' where id = $1`, failed.ID)
 			last := w.sentAway(th, onMutex)
 			require.NoError(w.t, first.end(nil))
 			w.awaitBroughtBack(last)
 		},
 		"the holder has died": func(w *world, th *Throttler) {
-			first := start(th, w.job("a", nil), strict).running(w.t)
-			w.exec(slow)
+			first := start(th, w.Job("a", nil), strict).running(w.t)
+			w.Exec(slow)
 			last := w.sentAway(th, strict)
 			w.state(first.JobRow, rivertype.JobStateDiscarded)
 			require.NoError(w.t, th.lookAfterWaiters(w.t.Context()))
@@ -238,9 +240,20 @@ func TestBringBack(t *testing.T) {
 	}
 }
 
+var onWindow = weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "w"}}}))
+
+// usedUp returns a Throttler with a fixed window of 24 hours that has room for no other job.
+func (w *world) usedUp() *Throttler {
+	w.t.Helper()
+	th := w.throttler(Options{HandOver: -1})
+	require.NoError(w.t, th.Set(w.t.Context(), Definition{FixedWindow: "w", Limit: 1, Interval: 24 * time.Hour}))
+	require.NoError(w.t, start(th, w.Job("a", nil), onWindow).running(w.t).end(nil))
+	return th
+}
+
 // halfOver returns an interval of about an hour whose present window is half over.
 func (w *world) halfOver() time.Duration {
-	now := w.int(`select extract(epoch from now())::bigint`)
+	now := w.Int(`select extract(epoch from now())::bigint`)
 	for seconds := int64(3600); ; seconds++ {
 		if over := now % seconds; over > seconds*2/5 && over < seconds*3/5 {
 			return time.Duration(seconds) * time.Second
@@ -251,7 +264,7 @@ func (w *world) halfOver() time.Duration {
 // elapse makes all that the tables have of windows with one key older by some buckets.
 func (w *world) elapse(bucket time.Duration, n int64) {
 	w.t.Helper()
-	rows, err := w.pool.Query(context.Background(), w.sql(`select id, state from "weir".jobs_keys where state <> ''`))
+	rows, err := w.Pool.Query(context.Background(), w.SQL(`select id, state from "weir".jobs_keys where state <> ''`))
 	require.NoError(w.t, err)
 	var id int64
 	var state string
@@ -259,16 +272,16 @@ func (w *world) elapse(bucket time.Duration, n int64) {
 	_, err = pgx.ForEachRow(rows, []any{&id, &state}, func() error { states[id] = state; return nil })
 	require.NoError(w.t, err)
 	for id, state := range states {
-		window := mustRead(w.t, state, rules{bucket: bucket.Microseconds(), buckets: 1000, limit: 1}, w.int(`select extract(epoch from now())::bigint * 1000000`))
-		for i := range window.filled {
-			window.filled[i].at -= n
+		window := mustRead(w.t, state, window.Rules{Bucket: bucket.Microseconds(), Buckets: 1000, Limit: 1}, w.Int(`select extract(epoch from now())::bigint * 1000000`))
+		for i := range window.Filled {
+			window.Filled[i].At -= n
 		}
-		w.exec(`update "weir".jobs_keys set state = $2 where id = $1`, id, window.String())
+		w.Exec(`update "weir".jobs_keys set state = $2 where id = $1`, id, window.String())
 	}
 	us := n * bucket.Microseconds()
-	w.exec(`update "weir".jobs_waiters set bucket = bucket - $1, wake = wake - make_interval(secs => $1 / 1000000.0),
+	w.Exec(`update "weir".jobs_waiters set bucket = bucket - $1, wake = wake - make_interval(secs => $1 / 1000000.0),
 		earliest = earliest - make_interval(secs => $1 / 1000000.0)`, us)
-	w.exec(`update RIVER set scheduled_at = scheduled_at - make_interval(secs => $1::bigint / 1000000.0) where state in ('available', 'scheduled')`, us)
+	w.Exec(`update RIVER set scheduled_at = scheduled_at - make_interval(secs => $1::bigint / 1000000.0) where state in ('available', 'scheduled')`, us)
 }
 
 // reserved returns in how many buckets from now the places of jobs are, and when River runs the jobs: now is 0, and the
@@ -277,8 +290,8 @@ func (w *world) reserved(bucket time.Duration, jobs ...*started) (places, runs [
 	w.t.Helper()
 	for _, s := range jobs {
 		us := bucket.Microseconds()
-		places = append(places, w.int(`select bucket / $2 - (extract(epoch from now()) * 1000000)::bigint / $2 from "weir".jobs_waiters where job = $1`, s.ID, us))
-		runs = append(runs, w.int(`select greatest((extract(epoch from scheduled_at) * 1000000)::bigint / $2 - (extract(epoch from now()) * 1000000)::bigint / $2, 0)
+		places = append(places, w.Int(`select bucket / $2 - (extract(epoch from now()) * 1000000)::bigint / $2 from "weir".jobs_waiters where job = $1`, s.ID, us))
+		runs = append(runs, w.Int(`select greatest((extract(epoch from scheduled_at) * 1000000)::bigint / $2 - (extract(epoch from now()) * 1000000)::bigint / $2, 0)
 			from RIVER where id = $1`, s.ID, us))
 	}
 	return places, runs
@@ -296,9 +309,9 @@ func TestWindow_ReservedForJobsThatDoNotCome(t *testing.T) {
 	fixed := limiter{Limit{FixedWindow: "w"}, 1}
 	sliding := limiter{Limit{SlidingWindow: "w"}, 2}
 	dynamic := limiter{Limit{DynamicWindow: "w", Key: "k"}, 1}
-	paused := func(w *world, s *started) { w.exec(`update RIVER set queue = 'paused' where id = $1`, s.ID) }
+	paused := func(w *world, s *started) { w.Exec(`update RIVER set queue = 'paused' where id = $1`, s.ID) }
 	cancelled := func(w *world, s *started) { w.state(s.JobRow, rivertype.JobStateCancelled) }
-	deleted := func(w *world, s *started) { w.exec(`delete from RIVER where id = $1`, s.ID) }
+	deleted := func(w *world, s *started) { w.Exec(`delete from RIVER where id = $1`, s.ID) }
 	for _, c := range []struct {
 		name   string
 		of     limiter
@@ -323,11 +336,11 @@ func TestWindow_ReservedForJobsThatDoNotCome(t *testing.T) {
 			w := w.in(t)
 			th, bucket := w.throttler(Options{HandOver: -1}), w.halfOver()
 			d := weir.Must(Declare(Throttle{Limits: []Limit{c.of.limit}}))
-			require.NoError(t, th.SetFixedWindow(t.Context(), "w", FixedWindowOptions{Limit: 2, Interval: bucket}))
-			require.NoError(t, th.SetSlidingWindow(t.Context(), "w", SlidingWindowOptions{Limit: 2, Interval: 2 * bucket, Buckets: 2}))
-			require.NoError(t, th.SetDynamicWindow(t.Context(), "w", DynamicWindowOptions{Limit: 2, Interval: bucket}))
+			require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 2, Interval: bucket},
+				Definition{SlidingWindow: "w", Limit: 2, Interval: 2 * bucket, Buckets: 2}))
+			require.NoError(t, th.Set(t.Context(), Definition{DynamicWindow: "w", Limit: 2, Interval: bucket}))
 			for range 2 {
-				require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
+				require.NoError(t, start(th, w.Job("a", nil), d).running(t).end(nil))
 			}
 			th.close() // no maintenance but that of the test
 			var jobs []*started
@@ -342,19 +355,19 @@ func TestWindow_ReservedForJobsThatDoNotCome(t *testing.T) {
 			n := int64(c.of.buckets)
 			require.Equal(t, []int64{4 * n, 4 * n, 5 * n}, was)
 			if c.far {
-				w.exec(`update "weir".jobs_waiters set bucket = null where job = any($1)`, []int64{others[0].ID, others[1].ID, others[2].ID})
+				w.Exec(`update "weir".jobs_waiters set bucket = null where job = any($1)`, []int64{others[0].ID, others[1].ID, others[2].ID})
 			}
 			state := `select count(*) from "weir".jobs_keys where state = $1`
 			w.elapse(bucket, c.passed)
 			var before string
-			require.NoError(t, w.pool.QueryRow(t.Context(), w.sql(`select state from "weir".jobs_keys where state <> ''`)).Scan(&before))
+			require.NoError(t, w.Pool.QueryRow(t.Context(), w.SQL(`select state from "weir".jobs_keys where state <> ''`)).Scan(&before))
 
 			for range 2 { // the second time there is nothing to do
 				require.NoError(t, th.lookAfterWaiters(t.Context()))
 				places, runs := w.reserved(bucket, others...)
 				assert.Equal(t, c.places, places)
 				assert.Equal(t, c.places, runs)
-				assert.EqualValues(t, 1, w.int(state, before), "as many places are reserved in each bucket")
+				assert.EqualValues(t, 1, w.Int(state, before), "as many places are reserved in each bucket")
 			}
 			w.elapse(bucket, c.places[0])
 			for _, s := range others[:2] {
@@ -371,27 +384,27 @@ func TestWindow_PlacesThatAreNotHandedOn(t *testing.T) {
 	w := newWorld(t)
 	for name, change := range map[string]func(w *world, first, other *started){
 		"River has been late for a second": func(w *world, first, _ *started) {
-			w.exec(`update RIVER set scheduled_at = now() - interval '1 second', queue = 'paused' where id = $1`, first.ID)
+			w.Exec(`update RIVER set scheduled_at = now() - interval '1 second', queue = 'paused' where id = $1`, first.ID)
 		},
 		"it runs": func(w *world, first, _ *started) {
-			w.exec(`update RIVER set state = 'running' where id = $1`, first.ID)
+			w.Exec(`update RIVER set state = 'running' where id = $1`, first.ID)
 		},
 		"the other is in the same queue": func(*world, *started, *started) {},
 		"the other must not come yet": func(w *world, first, other *started) {
-			w.exec(`update RIVER set queue = 'paused' where id = $1`, first.ID)
-			w.exec(`update "weir".jobs_waiters set earliest = now() + interval '1 minute' where job = $1`, other.ID)
+			w.Exec(`update RIVER set queue = 'paused' where id = $1`, first.ID)
+			w.Exec(`update "weir".jobs_waiters set earliest = now() + interval '1 minute' where job = $1`, other.ID)
 		},
 		"another limit makes the other wait": func(w *world, first, other *started) {
-			w.exec(`update RIVER set queue = 'paused' where id = $1`, first.ID)
-			w.exec(`update "weir".jobs_waiters set wake = wake + interval '1 minute' where job = $1`, other.ID)
+			w.Exec(`update RIVER set queue = 'paused' where id = $1`, first.ID)
+			w.Exec(`update "weir".jobs_waiters set wake = wake + interval '1 minute' where job = $1`, other.ID)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := w.in(t)
 			th, bucket := w.throttler(Options{HandOver: -1}), w.halfOver()
-			d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "w"}}}))
-			require.NoError(t, th.SetFixedWindow(t.Context(), "w", FixedWindowOptions{Limit: 1, Interval: bucket}))
-			require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
+			d := onWindow
+			require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 1, Interval: bucket}))
+			require.NoError(t, start(th, w.Job("a", nil), d).running(t).end(nil))
 			th.close() // no maintenance but that of the test
 			first, other := w.sentAway(th, d), w.sentAway(th, d)
 			w.elapse(bucket, 1)
@@ -409,58 +422,49 @@ func TestWindow_PlacesThatAreNotHandedOn(t *testing.T) {
 func TestSetLimiter_WhileJobsAreBeingSnoozed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	th := w.throttler(Options{HandOver: -1})
-	d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "w"}}}))
-	require.NoError(t, th.SetFixedWindow(t.Context(), "w", FixedWindowOptions{Limit: 1, Interval: 24 * time.Hour}))
-	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
-	before := w.sentAway(th, d)
-	late := start(th, w.job("a", nil), d)
+	th := w.usedUp()
+	before := w.sentAway(th, onWindow)
+	late := start(th, w.Job("a", nil), onWindow)
 	late.throttled(t)
-	require.NoError(t, th.SetFixedWindow(t.Context(), "w", FixedWindowOptions{Limit: 2, Interval: 24 * time.Hour}))
+	require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 2, Interval: 24 * time.Hour}))
 	w.awaitBroughtBack(before)
 	w.recordSnooze(late)
 	w.awaitBroughtBack(late)
-	require.NoError(t, start(th, w.rerun(before.JobRow), d).running(t).end(nil))
-	w.recordSnooze(start(th, w.rerun(late.JobRow), d)) // throttled by the options of now
+	require.NoError(t, start(th, w.rerun(before.JobRow), onWindow).running(t).end(nil))
+	w.recordSnooze(start(th, w.rerun(late.JobRow), onWindow)) // throttled by the options of now
 	require.NoError(t, th.lookAfterWaiters(t.Context()))
-	assert.EqualValues(t, 1, w.int(`select count(*) from RIVER where id = $1 and state = 'scheduled'`, late.ID))
+	assert.EqualValues(t, 1, w.Int(`select count(*) from RIVER where id = $1 and state = 'scheduled'`, late.ID))
 }
 
 // A program that knows version 1 of the tables throttles a job without the version of the limiter's options.
 func TestLookAfterWaiters_VersionNotKnown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	th := w.throttler(Options{HandOver: -1})
-	d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "w"}}}))
-	require.NoError(t, th.SetFixedWindow(t.Context(), "w", FixedWindowOptions{Limit: 1, Interval: 24 * time.Hour}))
-	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
+	th := w.usedUp()
 	th.close() // no maintenance but that of the test
-	s := start(th, w.job("a", nil), d)
+	s := start(th, w.Job("a", nil), onWindow)
 	s.throttled(t)
-	w.exec(`update "weir".jobs_waiters set version = default`)
+	w.Exec(`update "weir".jobs_waiters set version = default`)
 	w.recordSnooze(s)
 	require.NoError(t, th.lookAfterWaiters(t.Context()))
-	assert.EqualValues(t, 1, w.int(`select count(*) from RIVER where id = $1 and state = 'scheduled'`, s.ID))
+	assert.EqualValues(t, 1, w.Int(`select count(*) from RIVER where id = $1 and state = 'scheduled'`, s.ID))
 }
 
 // Such a program leaves the version that a newer one has written. The job is brought back once for a change, not each time.
 func TestLookAfterWaiters_VersionIsOfAnOlderProgram(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	th := w.throttler(Options{HandOver: -1})
-	d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "w"}}}))
-	require.NoError(t, th.SetFixedWindow(t.Context(), "w", FixedWindowOptions{Limit: 1, Interval: 24 * time.Hour}))
-	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
+	th := w.usedUp()
 	th.close() // no maintenance but that of the test
-	s := w.sentAway(th, d)
-	version := w.int(`select version from "weir".jobs_waiters`)
-	require.NoError(t, th.SetFixedWindow(t.Context(), "w", FixedWindowOptions{Limit: 1, Interval: 48 * time.Hour}))
-	again := start(th, w.rerun(s.JobRow), d)
-	w.exec(`update "weir".jobs_waiters set version = $1`, version)
+	s := w.sentAway(th, onWindow)
+	version := w.Int(`select version from "weir".jobs_waiters`)
+	require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 1, Interval: 48 * time.Hour}))
+	again := start(th, w.rerun(s.JobRow), onWindow)
+	w.Exec(`update "weir".jobs_waiters set version = $1`, version)
 	for _, brought := range []int64{1, 0} {
 		w.recordSnooze(again)
 		require.NoError(t, th.lookAfterWaiters(t.Context()))
-		assert.Equal(t, brought, w.int(`select count(*) from RIVER where id = $1 and state = 'available'`, s.ID))
+		assert.Equal(t, brought, w.Int(`select count(*) from RIVER where id = $1 and state = 'available'`, s.ID))
 	}
 }
 
@@ -468,18 +472,16 @@ func TestLookAfterWaiters_VersionIsOfAnOlderProgram(t *testing.T) {
 func TestSetLimiter_MinDelay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	th := w.throttler(Options{HandOver: -1})
+	th := w.usedUp()
 	d := weir.Must(Declare(Throttle{MinDelay: time.Minute, Limits: []Limit{{FixedWindow: "w"}}}))
-	require.NoError(t, th.SetFixedWindow(t.Context(), "w", FixedWindowOptions{Limit: 1, Interval: 24 * time.Hour}))
-	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
 	th.close() // no maintenance but that of the test
 	s := w.sentAway(th, d)
-	require.NoError(t, th.SetFixedWindow(t.Context(), "w", FixedWindowOptions{Limit: 2, Interval: 24 * time.Hour}))
+	require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 2, Interval: 24 * time.Hour}))
 	brought := `select count(*) from RIVER where id = $1 and state = 'available'`
-	assert.Zero(t, w.int(brought, s.ID))
-	w.exec(`update "weir".jobs_waiters set earliest = earliest - interval '1 minute'`)
+	assert.Zero(t, w.Int(brought, s.ID))
+	w.Exec(`update "weir".jobs_waiters set earliest = earliest - interval '1 minute'`)
 	require.NoError(t, th.lookAfterWaiters(t.Context()))
-	assert.EqualValues(t, 1, w.int(brought, s.ID))
+	assert.EqualValues(t, 1, w.Int(brought, s.ID))
 }
 
 // Behind PgBouncer in transaction mode, with each of the modes of pgx that docs/jobs.md names.
@@ -489,21 +491,21 @@ func TestThrottler_PgBouncer(t *testing.T) {
 	for _, mode := range []string{"exec", "simple_protocol", "cache_describe"} {
 		t.Run(mode, func(t *testing.T) {
 			w := w.in(t)
-			th := w.throttlerOn(newPool(t, bouncer.URL+"&default_query_exec_mode="+mode, 4), Options{HandOver: -1})
+			th := w.throttlerOn(jobstest.Pool(t, bouncer.URL+"&default_query_exec_mode="+mode, 4), Options{HandOver: -1})
 			th.close() // no maintenance but that of the test
 			bucket := w.halfOver()
-			require.NoError(t, th.SetFixedWindow(t.Context(), "w", FixedWindowOptions{Limit: 1, Interval: bucket}))
+			require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 1, Interval: bucket}))
 			d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "w"}}}))
-			require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
+			require.NoError(t, start(th, w.Job("a", nil), d).running(t).end(nil))
 			absent, other := w.sentAway(th, d), w.sentAway(th, d)
-			w.exec(`update RIVER set queue = 'paused' where id = $1`, absent.ID)
+			w.Exec(`update RIVER set queue = 'paused' where id = $1`, absent.ID)
 			w.elapse(bucket, 1)
 			require.NoError(t, th.lookAfterWaiters(t.Context()))
 			places, runs := w.reserved(bucket, other)
 			assert.Equal(t, []int64{0}, places)
 			assert.Equal(t, []int64{0}, runs)
 
-			first := start(th, w.job("a", nil), onMutex).running(t)
+			first := start(th, w.Job("a", nil), onMutex).running(t)
 			second := w.sentAway(th, onMutex)
 			th.renew()
 			require.NoError(t, first.running(t).end(nil))
@@ -511,7 +513,7 @@ func TestThrottler_PgBouncer(t *testing.T) {
 			require.NoError(t, start(th, w.rerun(second.JobRow), onMutex).running(t).end(nil))
 			require.NoError(t, th.cleanUp(t.Context()))
 			assert.Equal(t, 2, must(th.Inspect(t.Context(), Ref{Type: FixedWindow, Name: "w"})).Waiting)
-			require.ErrorIs(t, th.Remove(t.Context(), Ref{Type: FixedWindow, Name: "w"}), ErrInUse)
+			require.ErrorContains(t, th.Remove(t.Context(), Ref{Type: FixedWindow, Name: "w"}), "jobs: limiter in use")
 		})
 	}
 }
@@ -520,15 +522,12 @@ func TestThrottler_PgBouncer(t *testing.T) {
 func TestLookAfterWaiters_LeaderIsBehind(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	th := w.throttler(Options{HandOver: -1})
-	require.NoError(t, th.SetFixedWindow(t.Context(), "w", FixedWindowOptions{Limit: 1, Interval: 24 * time.Hour}))
-	d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "w"}}}))
-	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
-	due, early := w.sentAway(th, d), w.sentAway(th, d)
-	w.exec(`update "weir".jobs_waiters set wake = now() - interval '1 second' where job = $1`, due.ID)
-	w.exec(`update RIVER set scheduled_at = now() - interval '1 second' where id = $1`, due.ID)
+	th := w.usedUp()
+	due, early := w.sentAway(th, onWindow), w.sentAway(th, onWindow)
+	w.Exec(`update "weir".jobs_waiters set wake = now() - interval '1 second' where job = $1`, due.ID)
+	w.Exec(`update RIVER set scheduled_at = now() - interval '1 second' where id = $1`, due.ID)
 	w.awaitBroughtBack(due)
-	assert.EqualValues(t, 1, w.int(`select count(*) from RIVER where id = $1 and state = 'scheduled'`, early.ID))
+	assert.EqualValues(t, 1, w.Int(`select count(*) from RIVER where id = $1 and state = 'scheduled'`, early.ID))
 }
 
 func TestInspect_MutexThatNoJobHasNamed(t *testing.T) {
@@ -545,68 +544,13 @@ func TestInspect_MutexThatNoJobHasNamed(t *testing.T) {
 func TestInspect_WaitersOfWindows(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
-	require.NoError(t, th.SetDynamicWindow(t.Context(), "d", DynamicWindowOptions{Limit: 1, Interval: time.Hour}))
+	require.NoError(t, th.Set(t.Context(), Definition{DynamicWindow: "d", Limit: 1, Interval: time.Hour}))
 	d := weir.Must(Declare(Throttle{Limits: []Limit{{DynamicWindow: "d", Key: "k"}}}))
-	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
+	require.NoError(t, start(th, w.Job("a", nil), d).running(t).end(nil))
 	for range 3 {
 		w.sentAway(th, d)
 	}
 	assert.Equal(t, 3, must(th.Limiters(t.Context()))[0].Waiters)
 	assert.Equal(t, 3, must(th.Inspect(t.Context(), Ref{Type: DynamicWindow, Name: "d", Key: "k"})).Waiting)
 	assert.Equal(t, 3, must(th.Inspect(t.Context(), Ref{Type: DynamicWindow, Name: "d"})).Waiting)
-}
-
-// What a batch takes does not grow with the square of the jobs that ask.
-func BenchmarkDecide_GrantsWhatWasReserved(b *testing.B) {
-	for range b.N {
-		batch := newBatch(1_000_000)
-		batch.rows[1] = &keyRow{id: 1, rules: rules{bucket: 1_000_000, buckets: 1, limit: 100_000}, window: &window{width: 1_000_000, buckets: 1, now: 1}}
-		var reqs []*request
-		for job := range int64(maxBatch) {
-			reqs = append(reqs, &request{job: job, snoozes: true, needs: []need{{id: 1}}})
-			batch.waiters[waiterID{1, job}] = waiterRow{bucket: 1}
-		}
-		batch.decide(reqs, 1)
-	}
-}
-
-// If the reservation of a job is due and a mutex refuses the job, the job keeps its reservation.
-func TestDecide_KeepsReservation(t *testing.T) {
-	const hour = 3600 * 1000 * ms
-	const onMutex, onWindow = 1, 2
-	stored := map[waiterID]waiterRow{}
-	w := &window{width: hour, buckets: 1, now: 100}
-	decide := func(now int64, held bool, jobs ...int64) (granted []int64) {
-		b := newBatch(now * hour)
-		s := &slots{max: 1, owners: map[string]int64{}}
-		if held {
-			s.owners["another"] = b.now
-		}
-		w.now = now
-		w.prune()
-		b.rows[onMutex] = &keyRow{id: onMutex, ref: Ref{Type: Mutex}, slots: s, keptOwners: map[string]bool{}}
-		b.rows[onWindow] = &keyRow{id: onWindow, rules: rules{bucket: hour, buckets: 1, limit: 1}, window: w}
-		b.waiters = stored
-		var reqs []*request
-		for _, job := range jobs {
-			req := &request{job: job, snoozes: true, needs: []need{{id: onWindow}}}
-			if job == 1 {
-				req.needs = append(req.needs, need{id: onMutex, ref: Ref{Type: Mutex}, owner: "one"})
-			}
-			reqs = append(reqs, req)
-		}
-		b.decide(reqs, 1)
-		for _, req := range reqs {
-			if req.decision.granted {
-				granted = append(granted, req.job)
-			}
-		}
-		return granted
-	}
-	require.Equal(t, []int64{9}, decide(100, false, 9))
-	require.Empty(t, decide(100, false, 1, 2, 3, 4))
-	require.Equal(t, []int64{10}, decide(101, true, 1, 10)) // the place of job 1 is for another
-	require.Equal(t, []int64{1}, decide(102, false, 1))
-	require.Empty(t, decide(102, false, 2))
-	require.Len(t, w.filled, 4) // 102, and the places of 2, 3 and 4
 }

@@ -25,7 +25,7 @@ type candidate struct {
 	waited  bool // the job was a waiter of the key, and waiter is its row
 	refused bool
 	counted bool  // the window counts the job already, for its other keys of the same dynamic window
-	bucket  int64 // in which to reserve; -1: none
+	bucket  int64 // when the bucket begins in which to reserve, µs; -1: none
 }
 
 func (b *batch) decideOne(req *request, lease int64) {
@@ -55,7 +55,7 @@ func (b *batch) candidates(req *request) []candidate {
 		c := candidate{need: n, row: b.rows[n.id], bucket: -1}
 		c.waiter, c.waited = b.waiters[waiterID{n.id, req.job}]
 		if c.waited && c.row.window != nil && c.waiter.bucket >= 0 {
-			c.row.window.withdraw(c.waiter.bucket / c.row.window.width)
+			c.row.window.Withdraw(c.waiter.bucket)
 		}
 		if c.row.slots != nil {
 			c.row.slots.remove(req.job)
@@ -84,7 +84,7 @@ func (b *batch) admitAll(req *request, candidates []candidate) bool {
 		c.refused = !b.admits(c, req.job)
 		granted = granted && !c.refused
 		if !c.refused && req.needsSeveralKeys(c.dynamicRow) { // what the job takes of one key is not there for the other
-			c.row.window.start()
+			c.row.window.Start()
 			c.counted = true
 		}
 	}
@@ -93,10 +93,8 @@ func (b *batch) admitAll(req *request, candidates []candidate) bool {
 
 func (b *batch) admits(c *candidate, job int64) bool {
 	switch {
-	case c.dynamicRow != 0:
-		return b.dynamic[c.dynamicRow].admits(c.ref.Key, c.waited && c.row.isDue(c.waiter))
 	case c.row.window != nil:
-		return c.row.window.admits(c.row.rules.limit, c.waited && c.row.isDue(c.waiter))
+		return c.row.window.Admits(c.waited && c.waiter.bucket >= 0 && c.row.window.IsDue(c.waiter.bucket))
 	case c.mode == Release:
 		return true
 	}
@@ -112,7 +110,7 @@ func (b *batch) grant(req *request, candidates []candidate, lease int64) {
 			req.decision.fenced = true
 			b.grantSlot(req, c, lease)
 		case !c.counted:
-			c.row.window.start()
+			c.row.window.Start()
 		}
 	}
 }
@@ -185,7 +183,7 @@ func (b *batch) refuse(req *request, candidates []candidate) {
 	}
 	for _, c := range candidates {
 		if c.counted {
-			c.row.window.change(c.row.window.now, -1, 0)
+			c.row.window.TakeBack()
 		}
 		switch {
 		case c.refused && req.snoozes:
@@ -210,8 +208,8 @@ func (b *batch) addWaiter(req *request, c candidate, earliest int64) {
 	if c.row.slots != nil {
 		c.row.slots.add(waiter{job: req.job, wake: w.wake, earliest: w.earliest, inWorker: w.inWorker})
 	} else if w.earliest = b.now + req.minDelay; c.bucket >= 0 {
-		c.row.window.reserve(c.bucket)
-		w.bucket = c.row.window.begin(c.bucket)
+		c.row.window.Reserve(c.bucket)
+		w.bucket = c.bucket
 	}
 	b.saveWaiter(waiterID{c.id, req.job}, w)
 }
@@ -228,16 +226,11 @@ func (b *batch) findBuckets(result *decision, candidates []candidate, from int64
 			if w == nil || !c.refused {
 				continue
 			}
-			first := max(at/w.width, w.now)
-			if c.dynamicRow != 0 {
-				c.bucket = b.dynamic[c.dynamicRow].firstFree(c.ref.Key, first)
-			} else {
-				c.bucket = w.firstFree(first, c.row.rules.limit)
+			c.bucket = w.FirstFree(at)
+			if c.bucket >= at || result.limiter.Name == "" {
+				at, result.limiter = max(at, c.bucket), c.ref
 			}
-			if t := w.begin(c.bucket); t >= at || result.limiter.Name == "" {
-				at, result.limiter = max(at, t), c.ref
-			}
-			if w.tooFarAhead(c.bucket) {
+			if w.TooFarAhead(c.bucket) {
 				c.bucket = -1
 			}
 		}
@@ -252,11 +245,11 @@ func (b *batch) findBuckets(result *decision, candidates []candidate, from int64
 // jobs that have one, each time. If the reserved bucket has begun, the reservation keeps no other job out, and this job
 // comes before jobs without a reservation when it is back.
 func (b *batch) keepReservation(req *request, c candidate) {
-	window, w := c.row.window, c.waiter
-	if at := w.bucket / window.width; at > window.now {
-		window.reserve(at)
+	w := c.waiter
+	if c.row.window.IsDue(w.bucket) {
+		w.bucket = c.row.window.Passed()
 	} else {
-		w.bucket = window.begin(window.now - 1)
+		c.row.window.Reserve(w.bucket)
 	}
 	w.version = c.row.rules.version
 	if w.inWorker = req.decision.inWorker; !w.inWorker {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/weir-go/weir/jobs/internal/window"
 )
 
 // benchmarkBatch is how many asks a transaction has.
@@ -21,16 +23,12 @@ func BenchmarkDecide(b *testing.B) {
 		name  string
 		setup func(m *memory) func(i int64) *request
 	}{
-		{"fixed window, all granted", func(m *memory) func(int64) *request {
-			m.set("w", FixedWindowOptions{Limit: maxCount, Interval: time.Hour})
-			return func(i int64) *request { return m.job(i, m.fixed("w")) }
-		}},
 		{"fixed window, 40 a second", func(m *memory) func(int64) *request {
-			m.set("w", FixedWindowOptions{Limit: 40, Interval: time.Second})
+			m.set(Definition{FixedWindow: "w", Limit: 40, Interval: time.Second})
 			return func(i int64) *request { return m.job(i, m.fixed("w")) }
 		}},
 		{"1000 fixed windows", func(m *memory) func(int64) *request {
-			m.set("w", FixedWindowOptions{Limit: 40, Interval: time.Second})
+			m.set(Definition{FixedWindow: "w", Limit: 40, Interval: time.Second})
 			return func(i int64) *request {
 				n := m.fixed("w")
 				n.ref.Key = fmt.Sprint(i)
@@ -38,44 +36,25 @@ func BenchmarkDecide(b *testing.B) {
 			}
 		}},
 		{"window of 1000 buckets, 1000 reserved", func(m *memory) func(int64) *request {
-			m.set("w", SlidingWindowOptions{Limit: 1000, Interval: 1000 * time.Second, Buckets: 1000})
+			m.set(Definition{SlidingWindow: "w", Limit: 1000, Interval: 1000 * time.Second, Buckets: 1000})
 			key := m.key(m.sliding("w").ref)
-			w := mustRead(m.t, "", m.rulesOf(key.ref), m.now)
-			for i := range int64(1000) {
-				w.bucket(w.now-i).started++
-				w.bucket(w.now+1+i).reserved++
+			w := mustRead(m.t, "", m.rulesOf(key.ref).window, m.now)
+			for i := range int64(2000) {
+				b := window.Bucket{At: m.now/w.Bucket - 999 + i, Started: 1}
+				if i >= 1000 {
+					b.Started, b.Reserved = 0, 1
+				}
+				w.Filled = append(w.Filled, b)
 			}
 			key.state = w.String()
 			return func(i int64) *request { return m.job(i, m.sliding("w")) }
-		}},
-		{"window of 1000 buckets, minimum delays", func(m *memory) func(int64) *request {
-			m.set("w", SlidingWindowOptions{Limit: 1000, Interval: 1000 * time.Second, Buckets: 1000})
-			key := m.key(m.sliding("w").ref)
-			w := mustRead(m.t, "", m.rulesOf(key.ref), m.now)
-			for i := range int64(1000) {
-				w.bucket(w.now-i).started++
-				w.bucket(w.now+1+i).reserved++
-			}
-			key.state = w.String()
-			return func(i int64) *request {
-				req := m.job(i, m.sliding("w"))
-				req.minDelay = i % 7 * 60 * second
-				return req
-			}
-		}},
-		{"mutex, 1000 come", func(m *memory) func(int64) *request {
-			return func(i int64) *request { return m.job(i, m.mutex("m")) }
-		}},
-		{"mutex, 1000 wait and come", func(m *memory) func(int64) *request {
-			m.waits(m.mutex("m"), 1, 1000)
-			return func(i int64) *request { return m.job(i, m.mutex("m")) }
 		}},
 		{"mutex, 10000 wait and 1000 others come", func(m *memory) func(int64) *request {
 			m.waits(m.mutex("m"), 1, 10_000)
 			return func(i int64) *request { return m.job(i+10_000, m.mutex("m")) }
 		}},
 		{"semaphore of 1000, held, 1000 wait, 1000 come", func(m *memory) func(int64) *request {
-			m.set("s", SemaphoreOptions{MaxCount: 1000})
+			m.set(Definition{Semaphore: "s", MaxCount: 1000})
 			n := m.semaphore("s")
 			for i := range int64(1000) {
 				id := holderID{m.id(n.ref), fmt.Sprint("owner ", i), -1 - i}
@@ -84,11 +63,6 @@ func BenchmarkDecide(b *testing.B) {
 			m.key(n.ref).hold = 100 * second
 			m.waits(n, 1, 1000)
 			return func(i int64) *request { return m.job(i+1000, n) }
-		}},
-		{"semaphore of 1000, all granted that waited", func(m *memory) func(int64) *request {
-			m.set("s", SemaphoreOptions{MaxCount: 1000})
-			m.waits(m.semaphore("s"), 1, 1000)
-			return func(i int64) *request { return m.job(i, m.semaphore("s")) }
 		}},
 		{"20 mutexes each, granted, 20000 rows of waiters", func(m *memory) func(int64) *request {
 			needs := func(i int64) (ns []need) {
@@ -106,43 +80,27 @@ func BenchmarkDecide(b *testing.B) {
 			}
 			return func(i int64) *request { return m.job(i, needs(i)...) }
 		}},
-		{"dynamic window, 1000 keys, 60 buckets, granted", func(m *memory) func(int64) *request {
-			m.dynamicKeys(DynamicWindowOptions{Interval: time.Minute, Buckets: 60, Capacity: 1_000_000, MinLimit: 1}, 1000)
-			return func(i int64) *request { return m.job(i, m.dynamic("d", fmt.Sprint("key ", i%1000))) }
-		}},
 		{"dynamic window, 1000 keys, 60 buckets, used up", func(m *memory) func(int64) *request {
-			m.dynamicKeys(DynamicWindowOptions{Interval: time.Minute, Buckets: 60, Capacity: 60_000, MinLimit: 1}, 1000)
-			return func(i int64) *request { return m.job(i, m.dynamic("d", fmt.Sprint("key ", i%1000))) }
-		}},
-		{"dynamic window, 1000 keys, 60 buckets, shares used up", func(m *memory) func(int64) *request {
-			m.dynamicKeys(DynamicWindowOptions{Interval: time.Minute, Buckets: 60, Capacity: 60_000, MinLimit: 1, AtOnce: true}, 1000)
+			m.dynamicKeys(Definition{DynamicWindow: "d", Interval: time.Minute, Buckets: 60, Capacity: 60_000, MinLimit: 1}, 1000)
 			return func(i int64) *request { return m.job(i, m.dynamic("d", fmt.Sprint("key ", i%1000))) }
 		}},
 		{"dynamic window, 1000 keys, others come", func(m *memory) func(int64) *request {
-			m.dynamicKeys(DynamicWindowOptions{Interval: time.Minute, Buckets: 60, Limit: 100}, 1000)
+			m.dynamicKeys(Definition{DynamicWindow: "d", Interval: time.Minute, Buckets: 60, Limit: 100}, 1000)
 			return func(i int64) *request { return m.job(i, m.dynamic("d", fmt.Sprint("other ", i))) }
 		}},
 		{"window of 1000 buckets, 1000 with places come too early", func(m *memory) func(int64) *request {
-			m.set("w", SlidingWindowOptions{Limit: 1000, Interval: 1000 * time.Second, Buckets: 1000})
+			m.set(Definition{SlidingWindow: "w", Limit: 1000, Interval: 1000 * time.Second, Buckets: 1000})
 			key := m.key(m.sliding("w").ref)
-			w := mustRead(m.t, "", m.rulesOf(key.ref), m.now)
+			w := mustRead(m.t, "", m.rulesOf(key.ref).window, m.now)
 			for i := range int64(1000) {
-				w.bucket(w.now-i).started++
+				w.Filled = append(w.Filled, window.Bucket{At: m.now/w.Bucket - 999 + i, Started: 1})
 			}
 			key.state = w.String()
 			return m.came(func(i int64) *request { return m.job(i, m.sliding("w")) })
 		}},
 		{"dynamic window, 1000 keys, 1000 with places come too early", func(m *memory) func(int64) *request {
-			m.dynamicKeys(DynamicWindowOptions{Interval: time.Minute, Buckets: 60, Capacity: 60_000, MinLimit: 1}, 1000)
+			m.dynamicKeys(Definition{DynamicWindow: "d", Interval: time.Minute, Buckets: 60, Capacity: 60_000, MinLimit: 1}, 1000)
 			return m.came(func(i int64) *request { return m.job(i, m.dynamic("d", fmt.Sprint("key ", i%1000))) })
-		}},
-		{"dynamic window, 1 key, 1000 with places come too early", func(m *memory) func(int64) *request {
-			m.dynamicKeys(DynamicWindowOptions{Interval: time.Minute, Buckets: 60, Capacity: 60}, 1)
-			return m.came(func(i int64) *request { return m.job(i, m.dynamic("d", "key 0")) })
-		}},
-		{"dynamic window, 1 key, used up", func(m *memory) func(int64) *request {
-			m.dynamicKeys(DynamicWindowOptions{Interval: time.Minute, Buckets: 60, Capacity: 60}, 1)
-			return func(i int64) *request { return m.job(i, m.dynamic("d", "key 0")) }
 		}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
@@ -162,7 +120,7 @@ func BenchmarkDecide(b *testing.B) {
 				batch.decide(reqs, m.lease)
 				batch.toBringBack(m.lead)
 				for _, row := range batch.rows {
-					if row.window != nil && row.window.changed {
+					if row.window != nil && row.window.Changed {
 						row.state = row.window.String()
 					}
 				}
@@ -198,40 +156,14 @@ func (m *memory) waits(n need, first, jobs int64) {
 }
 
 // dynamicKeys makes a dynamic window in which each key has begun one execution in each bucket.
-func (m *memory) dynamicKeys(o DynamicWindowOptions, keys int) {
-	m.set("d", o)
+func (m *memory) dynamicKeys(o Definition, keys int) {
+	m.set(o)
 	for i := range keys {
 		key := m.key(m.dynamic("d", fmt.Sprint("key ", i)).ref)
-		w := mustRead(m.t, "", o.rules(), m.now)
-		for i := range w.buckets {
-			w.bucket(w.now-w.buckets+1+i).started++
+		w := mustRead(m.t, "", o.rules(DynamicWindow).window, m.now)
+		for i := range w.Buckets {
+			w.Filled = append(w.Filled, window.Bucket{At: m.now/w.Bucket - w.Buckets + 1 + i, Started: 1})
 		}
 		key.state = w.String()
-	}
-}
-
-func BenchmarkReadWindow(b *testing.B) {
-	r := rulesOf(1000, 1000*time.Second, 1000)
-	w := mustRead(b, "", r, 1_700_000_000*second)
-	for i := range int64(1000) {
-		w.bucket(w.now-i).started++
-	}
-	state := w.String()
-	b.ReportAllocs()
-	for b.Loop() {
-		if len(mustRead(b, state, r, 1_700_000_000*second).filled) != 1000 {
-			b.Fatal("not read")
-		}
-	}
-}
-
-func BenchmarkTemplate(b *testing.B) {
-	t := mustTemplate(b, "{tenant}:{inner.id}")
-	job := jobWith(`{"tenant": "acme", "inner": {"id": 12345, "more": [1, 2, 3]}, "text": "something else that is longer"}`, `{}`)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := t.fill(job); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/jobs/internal/window"
 )
 
 const hour = 3600 * second
@@ -24,17 +26,16 @@ func granted(reqs ...*request) (jobs []int64) {
 
 func TestDecide_AllOrNothing(t *testing.T) {
 	m := newMemory(t)
-	m.set("full", FixedWindowOptions{Limit: 1, Interval: time.Hour})
-	m.set("roomy", SlidingWindowOptions{Limit: 100, Interval: time.Hour, Buckets: 60})
-	m.set("s", SemaphoreOptions{MaxCount: 5})
-	m.set("d", DynamicWindowOptions{Interval: time.Hour, Capacity: 20})
-	m.decide(m.job(1, m.fixed("full")))
+	m.set(Definition{FixedWindow: "full", Limit: 1, Interval: time.Hour})
+	m.set(Definition{SlidingWindow: "roomy", Limit: 100, Interval: time.Hour, Buckets: 60})
+	m.set(Definition{Semaphore: "s", MaxCount: 5})
+	m.set(Definition{DynamicWindow: "d", Interval: time.Hour, Capacity: 20})
+	m.ask(1, m.fixed("full"))
 	needs := []need{m.mutex("m"), m.semaphore("s"), m.fixed("full"), m.sliding("roomy"), m.dynamic("d", "k")}
 	var rows []string
 	for i := range needs { // whatever the order of the limits
 		needs = append(needs[1:], needs[0])
-		req := m.job(2, needs...)
-		m.decide(req)
+		req := m.ask(2, needs...)
 		require.False(t, req.decision.granted)
 		assert.Equal(t, Ref{Type: FixedWindow, Name: "full"}, req.decision.limiter)
 		assert.Equal(t, m.now+hour, req.decision.wake)
@@ -53,8 +54,7 @@ func TestDecide_AllOrNothing(t *testing.T) {
 		m.check()
 	}
 	m.now += hour
-	req := m.job(2, needs...)
-	m.decide(req)
+	req := m.ask(2, needs...)
 	assert.True(t, req.decision.granted)
 	assert.Len(t, m.holders, 2)
 	assert.Empty(t, m.waiters)
@@ -66,8 +66,8 @@ func TestDecide_InOrderOfJobIDs(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
 		m := newMemory(t)
-		m.set("s", SemaphoreOptions{MaxCount: 3})
-		m.set("w", FixedWindowOptions{Limit: 7, Interval: time.Minute})
+		m.set(Definition{Semaphore: "s", MaxCount: 3})
+		m.set(Definition{FixedWindow: "w", Limit: 7, Interval: time.Minute})
 		var reqs []*request
 		for _, id := range rnd.Perm(20) {
 			reqs = append(reqs, m.job(int64(id+1), m.semaphore("s")), m.job(int64(id+101), m.fixed("w")))
@@ -95,18 +95,17 @@ func TestDecide_InOrderOfJobIDs(t *testing.T) {
 
 func TestDecide_ReentryByOwner(t *testing.T) {
 	m := newMemory(t)
-	m.set("s", SemaphoreOptions{MaxCount: 2})
+	m.set(Definition{Semaphore: "s", MaxCount: 2})
 	batch := m.semaphore("s")
 	batch.owner = ownerOf(0, "batch")
 	one, two, third := m.job(5, batch), m.job(6, batch), m.job(7, m.semaphore("s"))
 	third.strict = true
 	m.decide(one, two, third)
 	assert.Equal(t, []int64{5, 6, 7}, granted(one, two, third), "jobs of one owner share a slot")
-	waits := m.job(4, m.semaphore("s"))
-	m.decide(waits)
+	waits := m.ask(4, m.semaphore("s"))
 	require.False(t, waits.decision.granted)
 
-	m.set("s", SemaphoreOptions{MaxCount: 1}) // lowered below what is held
+	m.set(Definition{Semaphore: "s", MaxCount: 1}) // lowered below what is held
 	m.now++
 	again, another := m.job(7, m.semaphore("s")), m.job(8, batch)
 	again.strict = true
@@ -120,44 +119,17 @@ func TestDecide_ReentryByOwner(t *testing.T) {
 		}
 	}
 
-	m.set("s", SemaphoreOptions{MaxCount: 2})
+	m.set(Definition{Semaphore: "s", MaxCount: 2})
 	m.end(again, true)
 	m.now += second
-	waits = m.job(4, m.semaphore("s"))
-	m.decide(waits)
+	waits = m.ask(4, m.semaphore("s"))
 	assert.True(t, waits.decision.granted)
 	m.check()
 }
 
-func TestDecide_LoweredSemaphore(t *testing.T) {
-	m := newMemory(t)
-	m.set("s", SemaphoreOptions{MaxCount: 5})
-	var held []*request
-	for id := range int64(5) {
-		held = append(held, m.job(id+1, m.semaphore("s")))
-	}
-	m.decide(held...)
-	m.set("s", SemaphoreOptions{MaxCount: 2})
-	for i, req := range held {
-		newcomer := m.job(9, m.semaphore("s"))
-		m.decide(newcomer)
-		assert.False(t, newcomer.decision.granted, "%d are held", 5-i)
-		m.now += second
-		m.end(req, true)
-		if 5-i-1 < 2 {
-			break
-		}
-	}
-	m.now += 10 * second
-	newcomer := m.job(9, m.semaphore("s"))
-	m.decide(newcomer)
-	assert.True(t, newcomer.decision.granted)
-}
-
 func TestDecide_Relaxed(t *testing.T) {
 	m := newMemory(t)
-	req := m.job(1, m.mutex("m"))
-	m.decide(req)
+	req := m.ask(1, m.mutex("m"))
 	assert.Equal(t, 1, req.decision.heldRows)
 	assert.True(t, req.decision.leased)
 	assert.True(t, req.decision.fenced)
@@ -167,14 +139,12 @@ func TestDecide_Relaxed(t *testing.T) {
 	assert.Equal(t, m.now+m.lease, h.until)
 
 	m.now += m.lease - 1
-	other := m.job(2, m.mutex("m"))
-	m.decide(other)
+	other := m.ask(2, m.mutex("m"))
 	require.False(t, other.decision.granted, "until the lease ends")
 	m.now += 2
 	m.waiters = map[waiterID]waiterRow{} // the job does not come back
 	m.key(other.needs[0].ref).waiting = 0
-	third := m.job(3, m.mutex("m"))
-	m.decide(third)
+	third := m.ask(3, m.mutex("m"))
 	assert.True(t, third.decision.granted, "a worker that died keeps it no longer")
 	assert.Len(t, m.holders, 1, "the dead row is removed")
 	assert.Greater(t, third.decision.fence, req.decision.fence)
@@ -192,8 +162,7 @@ func TestDecide_Strict(t *testing.T) {
 	assert.Zero(t, h.until)
 	m.end(req, false)
 	m.now += 1000 * hour
-	other := m.job(2, m.mutex("m"))
-	m.decide(other)
+	other := m.ask(2, m.mutex("m"))
 	assert.False(t, other.decision.granted, "until the job is final, however long that takes")
 	again := m.job(1, m.mutex("m"))
 	again.strict = true
@@ -201,8 +170,7 @@ func TestDecide_Strict(t *testing.T) {
 	assert.True(t, again.decision.granted, "its own retry re-enters")
 	m.end(again, true)
 	m.now += second
-	other = m.job(2, m.mutex("m"))
-	m.decide(other)
+	other = m.ask(2, m.mutex("m"))
 	assert.True(t, other.decision.granted)
 }
 
@@ -217,8 +185,7 @@ func TestDecide_AcquireAndReleaseByOthers(t *testing.T) {
 		}
 		return n
 	}
-	begin := m.job(1, with(Acquire, "a"))
-	m.decide(begin)
+	begin := m.ask(1, with(Acquire, "a"))
 	require.True(t, begin.decision.granted)
 	assert.Zero(t, begin.decision.heldRows, "nothing to release or to renew for the job")
 	assert.True(t, begin.decision.fenced)
@@ -228,8 +195,7 @@ func TestDecide_AcquireAndReleaseByOthers(t *testing.T) {
 	m.end(begin, true)
 
 	m.now += second
-	again := m.job(11, with(Acquire, "a"))
-	m.decide(again)
+	again := m.ask(11, with(Acquire, "a"))
 	assert.True(t, again.decision.granted)
 	assert.Len(t, m.holders, 1, "the deadline stays what it was")
 	m.end(again, true)
@@ -245,25 +211,21 @@ func TestDecide_AcquireAndReleaseByOthers(t *testing.T) {
 	assert.Len(t, m.holders, 1, "what was taken for the owner stays")
 
 	m.now += second
-	end := m.job(5, with(Release, "a"))
-	m.decide(end)
+	end := m.ask(5, with(Release, "a"))
 	require.True(t, end.decision.granted)
 	assert.Equal(t, 1, end.decision.heldRows)
 	assert.Equal(t, []int64{1}, end.decision.contended)
 	require.Len(t, m.holders, 1, "the row is the job's now")
 	assert.EqualValues(t, relaxedRow, m.holders[holderID{1, "owner a", 5}].mode)
-	waits := m.job(3, with(Acquire, "b"))
-	m.decide(waits)
+	waits := m.ask(3, with(Acquire, "b"))
 	assert.False(t, waits.decision.granted, "until the end of the job that releases")
 	m.end(end, true)
 	m.now += second
-	waits = m.job(3, with(Acquire, "b"))
-	m.decide(waits)
+	waits = m.ask(3, with(Acquire, "b"))
 	assert.True(t, waits.decision.granted)
 	m.now += hour
 	m.end(waits, true)
-	last := m.job(6, with(Acquire, "c"))
-	m.decide(last)
+	last := m.ask(6, with(Acquire, "c"))
 	assert.True(t, last.decision.granted, "the deadline is over")
 	m.check()
 }
@@ -273,16 +235,14 @@ func TestDecide_ReleaseAndAcquireInOneBatch(t *testing.T) {
 	m := newMemory(t)
 	a, b := m.mutex("m"), m.mutex("m")
 	a.owner, a.mode, b.owner, b.mode = ownerOf(0, "a"), Acquire, ownerOf(0, "b"), Acquire
-	first := m.job(1, a)
-	m.decide(first)
+	first := m.ask(1, a)
 	m.end(first, true)
 	a.mode = Release
 	release, next := m.job(2, a), m.job(3, b)
 	m.decide(next, release)
 	assert.Equal(t, []int64{2}, granted(release, next))
 	a.mode = Acquire
-	again := m.job(4, a)
-	m.decide(again)
+	again := m.ask(4, a)
 	assert.True(t, again.decision.granted, "the owner takes it again while the job that releases it runs")
 	m.end(release, true)
 	assert.Len(t, m.holders, 1)
@@ -292,9 +252,8 @@ func TestDecide_ReleaseAndAcquireInOneBatch(t *testing.T) {
 
 func TestDecide_WaitingCounts(t *testing.T) {
 	m := newMemory(t)
-	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Minute})
-	holder := m.job(1, m.mutex("m"), m.fixed("w"))
-	m.decide(holder)
+	m.set(Definition{FixedWindow: "w", Limit: 1, Interval: time.Minute})
+	holder := m.ask(1, m.mutex("m"), m.fixed("w"))
 	mutex, window := m.key(holder.needs[0].ref), m.key(holder.needs[1].ref)
 	for range 3 { // asking again counts once
 		m.decide(m.job(2, m.mutex("m"), m.fixed("w")), m.job(3, m.mutex("m")))
@@ -304,12 +263,12 @@ func TestDecide_WaitingCounts(t *testing.T) {
 	}
 	m.end(holder, true)
 	m.now += second
-	m.decide(m.job(2, m.mutex("m"), m.fixed("w")))
+	m.ask(2, m.mutex("m"), m.fixed("w"))
 	assert.EqualValues(t, 1, mutex.waiting, "it waits for the window only")
 	assert.EqualValues(t, 1, window.waiting)
 	m.check()
 	m.now += 60 * second
-	m.decide(m.job(2, m.mutex("m"), m.fixed("w")))
+	m.ask(2, m.mutex("m"), m.fixed("w"))
 	assert.EqualValues(t, 1, mutex.waiting)
 	assert.Zero(t, window.waiting)
 	m.check()
@@ -318,12 +277,11 @@ func TestDecide_WaitingCounts(t *testing.T) {
 // A job that was declared otherwise while it waited leaves no place behind.
 func TestDecide_WaitedForOtherLimits(t *testing.T) {
 	m := newMemory(t)
-	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Minute})
-	m.decide(m.job(1, m.mutex("m"), m.fixed("w")))
-	m.decide(m.job(2, m.mutex("m"), m.fixed("w")))
+	m.set(Definition{FixedWindow: "w", Limit: 1, Interval: time.Minute})
+	m.ask(1, m.mutex("m"), m.fixed("w"))
+	m.ask(2, m.mutex("m"), m.fixed("w"))
 	require.Len(t, m.waiters, 2)
-	now := m.job(2, m.mutex("other"))
-	m.decide(now)
+	now := m.ask(2, m.mutex("other"))
 	assert.True(t, now.decision.granted)
 	assert.Empty(t, m.waiters)
 }
@@ -331,11 +289,10 @@ func TestDecide_WaitedForOtherLimits(t *testing.T) {
 // A job that is declared otherwise and is throttled again waits only for the limits that it has now.
 func TestDecide_ThrottledAgainForOtherLimits(t *testing.T) {
 	m := newMemory(t)
-	m.decide(m.job(1, m.mutex("before"), m.mutex("now")))
-	m.decide(m.job(2, m.mutex("before")))
+	m.ask(1, m.mutex("before"), m.mutex("now"))
+	m.ask(2, m.mutex("before"))
 	require.Contains(t, m.waiters, waiterID{m.id(Ref{Type: Mutex, Name: "before"}), 2})
-	again := m.job(2, m.mutex("now"))
-	m.decide(again)
+	again := m.ask(2, m.mutex("now"))
 	assert.False(t, again.decision.granted)
 	require.Len(t, m.waiters, 1)
 	assert.Contains(t, m.waiters, waiterID{m.id(Ref{Type: Mutex, Name: "now"}), 2})
@@ -343,7 +300,7 @@ func TestDecide_ThrottledAgainForOtherLimits(t *testing.T) {
 
 func TestDecide_Reservations(t *testing.T) {
 	m := newMemory(t)
-	m.set("w", SlidingWindowOptions{Limit: 2, Interval: time.Minute, Buckets: 6})
+	m.set(Definition{SlidingWindow: "w", Limit: 2, Interval: time.Minute, Buckets: 6})
 	var reqs []*request
 	for id := range int64(7) {
 		reqs = append(reqs, m.job(id+1, m.sliding("w")))
@@ -360,16 +317,13 @@ func TestDecide_Reservations(t *testing.T) {
 	m.check()
 
 	m.now += 60 * second
-	newcomer := m.job(8, m.sliding("w"))
-	m.decide(newcomer)
+	newcomer := m.ask(8, m.sliding("w"))
 	assert.False(t, newcomer.decision.granted, "the places are taken")
 	assert.Equal(t, m.now+120*second, newcomer.decision.wake)
-	late := m.job(3, m.sliding("w"))
-	m.decide(late)
+	late := m.ask(3, m.sliding("w"))
 	assert.True(t, late.decision.granted)
 	m.now += 30 * second // 4 comes late: its place was in a bucket that has passed
-	late = m.job(4, m.sliding("w"))
-	m.decide(late)
+	late = m.ask(4, m.sliding("w"))
 	assert.True(t, late.decision.granted)
 	assert.Equal(t, 30*second, late.decision.late)
 	m.now += 30 * second
@@ -379,10 +333,40 @@ func TestDecide_Reservations(t *testing.T) {
 	m.check()
 }
 
+// If the reservation of a job is due and a mutex refuses the job, the job keeps its reservation.
+func TestDecide_KeepsReservation(t *testing.T) {
+	m := newMemory(t)
+	m.set(Definition{FixedWindow: "w", Limit: 1, Interval: time.Hour})
+	decide := func(jobs ...int64) []int64 {
+		var reqs []*request
+		for _, id := range jobs {
+			needs := []need{m.fixed("w")}
+			if id == 1 {
+				needs = append(needs, m.mutex("m"))
+			}
+			reqs = append(reqs, m.job(id, needs...))
+		}
+		m.decide(reqs...)
+		m.check()
+		return granted(reqs...)
+	}
+	holder := m.job(100, m.mutex("m"))
+	holder.strict = true
+	m.decide(holder)
+	require.Equal(t, []int64{9}, decide(9))
+	require.Empty(t, decide(1, 2, 3, 4))
+	m.now += hour
+	require.Equal(t, []int64{10}, decide(1, 10), "the place of job 1 is for another")
+	m.now += hour
+	m.end(holder, true)
+	require.Equal(t, []int64{1}, decide(1))
+	require.Empty(t, decide(2))
+}
+
 // The limit is lowered while jobs have places: they come, and what is too much waits again.
 func TestDecide_LoweredWindow(t *testing.T) {
 	m := newMemory(t)
-	m.set("w", FixedWindowOptions{Limit: 10, Interval: time.Minute})
+	m.set(Definition{FixedWindow: "w", Limit: 10, Interval: time.Minute})
 	run := func() (n int) {
 		var reqs []*request
 		for id := range int64(30) {
@@ -400,31 +384,31 @@ func TestDecide_LoweredWindow(t *testing.T) {
 		return len(granted(reqs...))
 	}
 	assert.Equal(t, 10, run())
-	m.set("w", FixedWindowOptions{Limit: 3, Interval: time.Minute})
+	m.set(Definition{FixedWindow: "w", Limit: 3, Interval: time.Minute})
 	for range 6 {
 		m.now += 60 * second
 		assert.Equal(t, 3, run())
 	}
-	m.set("w", FixedWindowOptions{Limit: 100, Interval: time.Minute})
+	m.set(Definition{FixedWindow: "w", Limit: 100, Interval: time.Minute})
 	assert.Equal(t, 2, run())
 	assert.Empty(t, m.waiters)
 }
 
 // Another interval and other buckets while jobs have places: none stays behind that no job takes.
 func TestDecide_OtherBucketsWhileJobsWait(t *testing.T) {
-	options := []SlidingWindowOptions{
-		{Limit: 2, Interval: time.Hour, Buckets: 1}, {Limit: 5, Interval: time.Minute, Buckets: 60}, {Limit: 5, Interval: 7 * 24 * time.Hour, Buckets: 7 * 24},
-		{Limit: 1, Interval: 9 * time.Second, Buckets: 3}, {Limit: 3, Interval: time.Hour, Buckets: 900},
+	options := []Definition{
+		{SlidingWindow: "w", Limit: 2, Interval: time.Hour, Buckets: 1}, {SlidingWindow: "w", Limit: 5, Interval: time.Minute, Buckets: 60}, {SlidingWindow: "w", Limit: 5, Interval: 7 * 24 * time.Hour, Buckets: 7 * 24},
+		{SlidingWindow: "w", Limit: 1, Interval: 9 * time.Second, Buckets: 3}, {SlidingWindow: "w", Limit: 3, Interval: time.Hour, Buckets: 900},
 	}
 	for i, before := range options {
 		for j, after := range options {
 			m := newMemory(t)
-			m.set("w", before)
+			m.set(before)
 			for id := range int64(20) {
-				m.decide(m.job(id+1, m.sliding("w")))
+				m.ask(id+1, m.sliding("w"))
 			}
 			m.check()
-			m.set("w", after)
+			m.set(after)
 			m.now += second
 			var reqs []*request
 			for id := range int64(20) {
@@ -440,43 +424,11 @@ func TestDecide_OtherBucketsWhileJobsWait(t *testing.T) {
 	}
 }
 
-func TestDecide_SeveralWindows(t *testing.T) {
-	m := newMemory(t)
-	m.set("minute", FixedWindowOptions{Limit: 1, Interval: time.Minute})
-	m.set("hour", FixedWindowOptions{Limit: 2, Interval: time.Hour})
-	m.set("seven", FixedWindowOptions{Limit: 1, Interval: 7 * time.Minute})
-	var reqs []*request
-	for id := range int64(6) {
-		reqs = append(reqs, m.job(id+1, m.fixed("minute"), m.fixed("hour"), m.fixed("seven")))
-	}
-	m.decide(reqs...)
-	assert.Equal(t, []int64{1}, granted(reqs...))
-	m.check()
-	next := reqs[1].decision
-	assert.Zero(t, next.wake%(60*second))
-	for runs := 0; len(m.final) < 6; runs++ { // all of them start, one in seven minutes and two in an hour
-		require.Less(t, runs, 3*60*4)
-		m.now += 60 * second
-		for _, req := range reqs {
-			if !m.final[req.job] && !req.decision.granted && req.decision.wake <= m.now {
-				again := m.job(req.job, m.fixed("minute"), m.fixed("hour"), m.fixed("seven"))
-				m.decide(again)
-				req.decision = again.decision
-				m.check()
-			}
-			if req.decision.granted {
-				m.final[req.job] = true
-			}
-		}
-	}
-	assert.Empty(t, m.waiters)
-}
-
 func TestDecide_CancelReservesNothing(t *testing.T) {
 	m := newMemory(t)
 	m.room = 5
-	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Minute})
-	m.decide(m.job(1, m.mutex("m"), m.fixed("w")))
+	m.set(Definition{FixedWindow: "w", Limit: 1, Interval: time.Minute})
+	m.ask(1, m.mutex("m"), m.fixed("w"))
 	rows := m.describe()
 	for _, needs := range [][]need{{m.mutex("m")}, {m.fixed("w")}, {m.mutex("m"), m.fixed("w")}, {m.fixed("w"), m.mutex("m"), m.mutex("free")}} {
 		req := m.job(2, needs...)
@@ -492,7 +444,7 @@ func TestDecide_CancelReservesNothing(t *testing.T) {
 		m.check()
 	}
 	for _, needs := range [][]need{{m.mutex("m")}, {m.fixed("w")}, {m.mutex("m"), m.fixed("w")}} {
-		m.decide(m.job(3, needs...))
+		m.ask(3, needs...)
 		require.Len(t, m.waiters, len(needs))
 		req := m.job(3, needs...) // its declaration has changed meanwhile
 		req.snoozes = false
@@ -506,8 +458,8 @@ func TestDecide_CancelReservesNothing(t *testing.T) {
 func TestDecide_MinDelay(t *testing.T) {
 	m := newMemory(t)
 	m.room = 5
-	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Minute})
-	m.decide(m.job(1, m.mutex("m"), m.fixed("w")))
+	m.set(Definition{FixedWindow: "w", Limit: 1, Interval: time.Minute})
+	m.ask(1, m.mutex("m"), m.fixed("w"))
 	for i, needs := range [][]need{{m.mutex("m")}, {m.fixed("w")}, {m.mutex("m"), m.fixed("w")}, {m.fixed("w"), m.mutex("m")}} {
 		for _, waits := range []bool{true, false} {
 			req := m.job(int64(i+2), needs...)
@@ -531,39 +483,23 @@ func TestDecide_MinDelay(t *testing.T) {
 	}
 }
 
-// Jobs with a minimum delay do not come back before it, also if the slot is free sooner than was expected.
-func TestDecide_BringsBackNoJobItThrottles(t *testing.T) {
-	m := newMemory(t)
-	m.decide(m.job(1, m.mutex("m")))
-	req := m.job(2, m.mutex("m"))
-	req.minDelay = 60 * second
-	m.decide(req)
-	assert.Empty(t, m.broughtBack)
-	for p, w := range m.waiters {
-		assert.Equal(t, req.decision.wake, w.wake, "%+v", p)
-	}
-}
-
 func TestDecide_Late(t *testing.T) {
 	m := newMemory(t)
-	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Minute})
-	first := m.job(1, m.fixed("w"))
-	m.decide(first)
+	m.set(Definition{FixedWindow: "w", Limit: 1, Interval: time.Minute})
+	first := m.ask(1, m.fixed("w"))
 	assert.EqualValues(t, -1, first.decision.late, "it was not throttled before")
-	m.decide(m.job(2, m.fixed("w")))
+	m.ask(2, m.fixed("w"))
 	m.now += 61 * second
-	req := m.job(2, m.fixed("w"))
-	m.decide(req)
+	req := m.ask(2, m.fixed("w"))
 	assert.Equal(t, second, req.decision.late)
-	m.decide(m.job(3, m.fixed("w")))
-	early := m.job(3, m.fixed("w"))
-	m.decide(early)
+	m.ask(3, m.fixed("w"))
+	early := m.ask(3, m.fixed("w"))
 	assert.Negative(t, early.decision.late)
 }
 
 func TestDecide_TooFarAhead(t *testing.T) {
 	m := newMemory(t)
-	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Second})
+	m.set(Definition{FixedWindow: "w", Limit: 1, Interval: time.Second})
 	var reqs []*request
 	for id := range int64(1200) {
 		reqs = append(reqs, m.job(id+1, m.fixed("w")))
@@ -575,16 +511,15 @@ func TestDecide_TooFarAhead(t *testing.T) {
 		if w.bucket >= 0 {
 			reserved++
 		} else {
-			assert.Greater(t, p.job, int64(maxAhead))
+			assert.Greater(t, p.job, int64(window.MaxAhead))
 		}
-		assert.GreaterOrEqual(t, w.wake, m.now+min(p.job-1, maxAhead)*second, "job %d", p.job)
-		assert.LessOrEqual(t, w.wake, m.now+(maxAhead+1)*second, "job %d", p.job)
+		assert.GreaterOrEqual(t, w.wake, m.now+min(p.job-1, window.MaxAhead)*second, "job %d", p.job)
+		assert.LessOrEqual(t, w.wake, m.now+(window.MaxAhead+1)*second, "job %d", p.job)
 	}
-	assert.Equal(t, maxAhead, reserved)
+	assert.Equal(t, window.MaxAhead, reserved)
 	assert.Len(t, m.waiters, 1199)
 	m.now += 600 * second
-	again := m.job(1200, m.fixed("w"))
-	m.decide(again)
+	m.ask(1200, m.fixed("w"))
 	assert.GreaterOrEqual(t, m.waiters[waiterID{1, 1200}].bucket, int64(0), "it has a place when it asks again")
 	m.check()
 }
@@ -592,8 +527,8 @@ func TestDecide_TooFarAhead(t *testing.T) {
 func TestDecide_HandOver(t *testing.T) {
 	m := newMemory(t)
 	m.room = 2
-	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Minute})
-	m.decide(m.job(1, m.mutex("m"), m.fixed("w")))
+	m.set(Definition{FixedWindow: "w", Limit: 1, Interval: time.Minute})
+	m.ask(1, m.mutex("m"), m.fixed("w"))
 	asks := func(id, stays int64, needs ...need) *request {
 		req := m.job(id, needs...)
 		req.handOver = stays
@@ -633,10 +568,9 @@ func TestDecide_HandOver(t *testing.T) {
 
 func TestDecide_Contended(t *testing.T) {
 	m := newMemory(t)
-	m.set("s", SemaphoreOptions{MaxCount: 2})
-	m.set("w", FixedWindowOptions{Limit: 10, Interval: time.Minute})
-	req := m.job(1, m.mutex("m"), m.semaphore("s"), m.fixed("w"))
-	m.decide(req)
+	m.set(Definition{Semaphore: "s", MaxCount: 2})
+	m.set(Definition{FixedWindow: "w", Limit: 10, Interval: time.Minute})
+	req := m.ask(1, m.mutex("m"), m.semaphore("s"), m.fixed("w"))
 	assert.Equal(t, []int64{1}, req.decision.contended, "no job waits for the semaphore")
 	b, c := m.job(2, m.semaphore("s")), m.job(3, m.semaphore("s"))
 	m.decide(b, c)
@@ -652,57 +586,42 @@ func TestDecide_Contended(t *testing.T) {
 	m.decide(f, g)
 	m.now += second
 	m.end(f, true)
-	h := m.job(6, m.semaphore("s"))
-	m.decide(h)
+	h := m.ask(6, m.semaphore("s"))
 	assert.False(t, h.decision.granted, "5 comes before it")
 }
 
 // One job with two keys of one dynamic window.
 func TestDecide_TwoKeysOfADynamicWindow(t *testing.T) {
 	m := newMemory(t)
-	m.set("d", DynamicWindowOptions{Interval: time.Minute, Capacity: 3})
-	req := m.job(1, m.dynamic("d", "a"), m.dynamic("d", "b"))
-	m.decide(req)
+	m.set(Definition{DynamicWindow: "d", Interval: time.Minute, Capacity: 3})
+	req := m.ask(1, m.dynamic("d", "a"), m.dynamic("d", "b"))
 	assert.True(t, req.decision.granted)
-	b := m.job(2, m.dynamic("d", "a"), m.dynamic("d", "b"))
-	m.decide(b)
+	b := m.ask(2, m.dynamic("d", "a"), m.dynamic("d", "b"))
 	assert.False(t, b.decision.granted, "four would be more than the capacity")
 	assert.Equal(t, m.now+60*second, b.decision.wake)
 	m.check()
 	m.now += 60 * second
-	b = m.job(2, m.dynamic("d", "a"), m.dynamic("d", "b"))
-	m.decide(b)
+	b = m.ask(2, m.dynamic("d", "a"), m.dynamic("d", "b"))
 	assert.True(t, b.decision.granted)
 	m.check()
 
-	m.set("one", DynamicWindowOptions{Interval: time.Minute, Capacity: 1})
-	c := m.job(3, m.dynamic("one", "a"), m.dynamic("one", "b"))
-	m.decide(c)
+	m.set(Definition{DynamicWindow: "one", Interval: time.Minute, Capacity: 1})
+	c := m.ask(3, m.dynamic("one", "a"), m.dynamic("one", "b"))
 	assert.False(t, c.decision.granted, "never")
 }
 
 // A job asks twice in one batch: a run that was rescued, and its next one.
 func TestDecide_TheSameJobTwice(t *testing.T) {
 	m := newMemory(t)
-	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Minute})
+	m.set(Definition{FixedWindow: "w", Limit: 1, Interval: time.Minute})
 	req, b := m.job(1, m.mutex("m")), m.job(1, m.mutex("m"))
 	m.decide(req, b)
 	assert.Len(t, m.holders, 1)
-	m.decide(m.job(2, m.fixed("w")))
+	m.ask(2, m.fixed("w"))
 	c, d := m.job(3, m.fixed("w"), m.mutex("m")), m.job(3, m.fixed("w"), m.mutex("m"))
 	m.decide(c, d)
 	assert.Len(t, m.waiters, 2)
 	m.check()
-}
-
-func TestDecide_Nothing(t *testing.T) {
-	m := newMemory(t)
-	req := m.job(1)
-	m.decide(req)
-	assert.True(t, req.decision.granted)
-	assert.Empty(t, req.decision.contended)
-	assert.False(t, req.decision.fenced)
-	m.decide()
 }
 
 // Random jobs with random limits, on a clock that goes on by random steps: after every transaction the counts and the
@@ -711,10 +630,10 @@ func TestDecide_Random(t *testing.T) {
 	for seed := range uint64(3) {
 		rnd := rand.New(rand.NewPCG(seed, 8))
 		m := newMemory(t)
-		m.set("s", SemaphoreOptions{MaxCount: 3})
-		m.set("f", FixedWindowOptions{Limit: 4, Interval: 5 * time.Second})
-		m.set("w", SlidingWindowOptions{Limit: 3, Interval: 6 * time.Second, Buckets: 3})
-		m.set("d", DynamicWindowOptions{Interval: 4 * time.Second, Buckets: 2, Capacity: 6, MinLimit: 2})
+		m.set(Definition{Semaphore: "s", MaxCount: 3})
+		m.set(Definition{FixedWindow: "f", Limit: 4, Interval: 5 * time.Second})
+		m.set(Definition{SlidingWindow: "w", Limit: 3, Interval: 6 * time.Second, Buckets: 3})
+		m.set(Definition{DynamicWindow: "d", Interval: 4 * time.Second, Buckets: 2, Capacity: 6, MinLimit: 2})
 		m.lead, m.room = 20*ms, 2
 		var needsOf [31][]need
 		for id := range needsOf {
@@ -759,15 +678,15 @@ func TestDecide_Random(t *testing.T) {
 				running[req.job] = req
 				for _, n := range req.needs {
 					if !n.ref.Type.hasSlots() {
-						starts = append(starts, begun{n.ref, m.now / m.rulesOf(n.ref).bucket})
+						starts = append(starts, begun{n.ref, m.now / m.rulesOf(n.ref).window.Bucket})
 					}
 				}
 			}
 			m.check()
 			count := map[Ref]int64{}
 			starts = slices.DeleteFunc(starts, func(s begun) bool {
-				r := m.rulesOf(s.ref)
-				return s.at <= m.now/r.bucket-r.buckets
+				r := m.rulesOf(s.ref).window
+				return s.at <= m.now/r.Bucket-r.Buckets
 			})
 			for _, s := range starts {
 				count[Ref{Type: s.ref.Type, Name: s.ref.Name}]++

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -14,37 +15,15 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 )
 
-// SetSemaphore creates a semaphore or changes its options, at once and for all programs. Call it when a program starts: if
-// the semaphore already has these options, nothing happens.
-func (t *Throttler) SetSemaphore(ctx context.Context, name string, o SemaphoreOptions) error {
-	return t.setOptions(ctx, name, o)
-}
-
-// SetFixedWindow creates or changes a fixed window, as [Throttler.SetSemaphore] does for a semaphore. Executions that have
-// been counted still count.
-func (t *Throttler) SetFixedWindow(ctx context.Context, name string, o FixedWindowOptions) error {
-	return t.setOptions(ctx, name, o)
-}
-
-// SetSlidingWindow creates or changes a sliding window, as [Throttler.SetFixedWindow] does for a fixed window.
-func (t *Throttler) SetSlidingWindow(ctx context.Context, name string, o SlidingWindowOptions) error {
-	return t.setOptions(ctx, name, o)
-}
-
-// SetDynamicWindow creates or changes a dynamic window, as [Throttler.SetFixedWindow] does for a fixed window.
-func (t *Throttler) SetDynamicWindow(ctx context.Context, name string, o DynamicWindowOptions) error {
-	return t.setOptions(ctx, name, o)
-}
-
-func (t *Throttler) setOptions(ctx context.Context, name string, o limiterOptions) error {
-	ref := Ref{Type: o.limiterType(), Name: name}
+// Set creates limiters or changes their options, all of them or none, at once and for all programs. Call it when a program starts: a
+// limiter that already has these options stays as it is. Executions that a window has counted still count after a change.
+func (t *Throttler) Set(ctx context.Context, definitions ...Definition) error {
 	var p validate.Problems
-	checkName(&p, "name", name)
-	o.check(&p)
+	parsed := checkDefinitions(&p, "definitions", definitions)
 	if err := p.Err("jobs"); err != nil {
-		return fmt.Errorf("set %v: %w", ref, err)
+		return err
 	}
-	return t.applyDefinitions(ctx, []checkedDefinition{{ref, o}}, nil)
+	return t.applyDefinitions(ctx, parsed, nil)
 }
 
 // readCommitted is for transactions whose statements must see what others had written before a lock was granted, whatever
@@ -52,7 +31,7 @@ func (t *Throttler) setOptions(ctx context.Context, name string, o limiterOption
 var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 
 // applyDefinitions sets limiters in one transaction, and checks that the limiters of the throttles exist.
-func (t *Throttler) applyDefinitions(ctx context.Context, definitions []checkedDefinition, throttles kindThrottles) error {
+func (t *Throttler) applyDefinitions(ctx context.Context, definitions map[Ref]Definition, throttles kindThrottles) error {
 	var types, names []string
 	for _, p := range throttles {
 		for _, l := range p.limits {
@@ -65,15 +44,15 @@ func (t *Throttler) applyDefinitions(ctx context.Context, definitions []checkedD
 		return nil
 	}
 	// The order is the same in all programs, so that they do not deadlock.
-	definitions = slices.SortedFunc(slices.Values(definitions), func(a, b checkedDefinition) int {
-		return cmp.Or(cmp.Compare(a.ref.Type, b.ref.Type), cmp.Compare(a.ref.Name, b.ref.Name))
+	refs := slices.SortedFunc(maps.Keys(definitions), func(a, b Ref) int {
+		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Name, b.Name))
 	})
 	changed := false
 	err := pgx.BeginTxFunc(ctx, t.pool, readCommitted, func(tx pgx.Tx) error {
-		for _, d := range definitions {
-			set, err := t.setLimiter(ctx, tx, d)
+		for _, ref := range refs {
+			set, err := t.setLimiter(ctx, tx, ref, definitions[ref])
 			if err != nil {
-				return fmt.Errorf("set %v: %w", d.ref, err)
+				return fmt.Errorf("set %v: %w", ref, err)
 			}
 			changed = changed || set
 		}
@@ -109,27 +88,26 @@ func (t *Throttler) Check(ctx context.Context, declarations ...*Declaration) err
 }
 
 // setLimiter reports whether the limiter had other options before.
-func (t *Throttler) setLimiter(ctx context.Context, tx pgx.Tx, d checkedDefinition) (changed bool, err error) {
-	text, err := json.Marshal(d.options)
+func (t *Throttler) setLimiter(ctx context.Context, tx pgx.Tx, ref Ref, d Definition) (changed bool, err error) {
+	text, err := json.Marshal(d.options())
 	if err != nil {
 		return false, err
 	}
 	var id int64
-	err = tx.QueryRow(ctx, t.sql.SetLimiter, string(d.ref.Type), d.ref.Name, string(text)).Scan(&id)
+	err = tx.QueryRow(ctx, t.sql.SetLimiter, string(ref.Type), ref.Name, string(text)).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	r, err := readRules(d.ref.Type, text)
-	if err == nil && !d.ref.Type.hasSlots() { // executions may count for longer now
-		_, err = tx.Exec(ctx, t.sql.ExtendExpiry, id, r.interval()+r.bucket)
+	if r := d.rules(ref.Type); !ref.Type.hasSlots() { // executions may count for longer now
+		_, err = tx.Exec(ctx, t.sql.ExtendExpiry, id, r.window.Interval()+r.window.Bucket)
 	}
 	return true, err
 }
 
-// An InUseError is the error of [Throttler.Remove] for a limiter in use. It matches [ErrInUse].
+// An InUseError is the error of [Throttler.Remove] for a limiter in use.
 type InUseError struct {
 	Limiter Ref
 	Holders []int64 // jobs that hold slots
@@ -137,29 +115,7 @@ type InUseError struct {
 }
 
 func (e *InUseError) Error() string {
-	var by []string
-	if len(e.Holders) > 0 {
-		by = append(by, "held by "+list(e.Holders))
-	}
-	if len(e.Waiters) > 0 {
-		by = append(by, "waited for by "+list(e.Waiters))
-	}
-	return fmt.Sprintf("%v: %v is %s", ErrInUse, e.Limiter, strings.Join(by, " and "))
-}
-
-// Is reports whether target is ErrInUse.
-func (e *InUseError) Is(target error) bool { return target == ErrInUse }
-
-func list(jobs []int64) string {
-	const most = 10
-	var words []string
-	for _, job := range jobs[:min(len(jobs), most)] {
-		words = append(words, fmt.Sprint(job))
-	}
-	if len(jobs) > most {
-		words = append(words, fmt.Sprintf("%d more", len(jobs)-most))
-	}
-	return "jobs " + strings.Join(words, ", ")
+	return fmt.Sprintf("jobs: limiter in use: %v: jobs that hold it: %d, jobs that wait for it: %d", e.Limiter, len(e.Holders), len(e.Waiters))
 }
 
 // Remove removes a limiter with all its keys. If jobs hold slots of it or wait for it, Remove changes nothing and
@@ -203,27 +159,19 @@ func (t *Throttler) Remove(ctx context.Context, limiter Ref) error {
 		_, err = tx.Exec(ctx, t.sql.Remove, id)
 		return err
 	})
-	if err != nil && !errors.Is(err, ErrInUse) {
+	if err != nil && !errors.Is(err, used) {
 		return fmt.Errorf("jobs: Remove %v: %w", limiter, err)
 	}
 	return err
 }
 
-// Release releases the slot that an owner holds of a mutex or a semaphore, and reports whether it held one. It is for
-// operators, when no job comes to release the slot. owner is the text that [Limit.Owner] made. If a job of the owner is
+// Release releases the slot that a holder has of a mutex or a semaphore, and reports whether it had one. It is for operators, when no job
+// comes to release the slot. The holder is one of [KeyInfo], or just an Owner, the text that [Limit.Owner] made, or a Job. If a job is
 // running with the slot, its context ends with [ErrLost].
-func (t *Throttler) Release(ctx context.Context, limiter Ref, owner string) (released bool, err error) {
-	return t.releaseOwner(ctx, limiter, namedOwner+owner)
-}
-
-// ReleaseJob releases the slot that a job holds of a mutex or a semaphore, as [Throttler.Release] does for an owner.
-func (t *Throttler) ReleaseJob(ctx context.Context, limiter Ref, job int64) (released bool, err error) {
-	return t.releaseOwner(ctx, limiter, ownerOf(job, ""))
-}
-
-func (t *Throttler) releaseOwner(ctx context.Context, limiter Ref, owner string) (bool, error) {
+func (t *Throttler) Release(ctx context.Context, limiter Ref, holder Holder) (released bool, err error) {
+	owner := ownerOf(holder.Job, holder.Owner)
 	var key int64
-	err := t.pool.QueryRow(ctx, t.sql.ReleaseOwner, string(limiter.Type), limiter.Name, limiter.Key, owner).Scan(&key)
+	err = t.pool.QueryRow(ctx, t.sql.ReleaseOwner, string(limiter.Type), limiter.Name, limiter.Key, owner).Scan(&key)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}

@@ -27,7 +27,7 @@
 //			return err
 //		}
 //		defer throttler.Close()
-//		err = throttler.SetFixedWindow(ctx, "carrier", jobs.FixedWindowOptions{Limit: 5000, Interval: time.Hour})
+//		err = throttler.Set(ctx, jobs.Definition{FixedWindow: "carrier", Limit: 5000, Interval: time.Hour})
 //		if err != nil {
 //			return err
 //		}
@@ -49,9 +49,10 @@
 //		return nil
 //	}
 //
-// Most callers need only these: [Migrate] and [New] when the program starts, the Set methods of [Throttler] for the
-// limiters, [Declare] with [Throttled] for what jobs need of them, and [Throttler.Plugin] for the River client.
-// [ParseConfig] reads limiters and throttles from a file instead. Package jobs/jobsdashboard shows them on a dashboard.
+// Most callers need only these: [Migrate] and [New] when the program starts, [Throttler.Set] for the limiters,
+// [Declare] with [Throttled] for what jobs need of them, and [Throttler.Plugin] for the River client. Of the packages beside
+// this one, jobsconfig reads limiters and throttles from a file, jobsmetrics makes OpenTelemetry metrics, and jobsdashboard
+// shows limiters on a dashboard.
 //
 // A job that does not get all its limits holds none. It is snoozed, which costs no attempt, until its turn is near. A
 // job that cannot be throttled as it is declared fails; it never runs unthrottled. The page docs/jobs.md says what is
@@ -60,7 +61,7 @@
 // # Zero values
 //
 // The zero [Throttle] has no limits. The zero [Options] have the defaults, and nil stands for them. The zero [Mode] is
-// [AcquireAndRelease]. The zero [Action] of a Throttle is that of the Options, and there it is [Snooze]. The zero
+// [AcquireAndRelease]. The zero
 // [Config] sets nothing. The zero [Limit] is invalid. The zero [Throttler] and [Declaration] are not usable: [New] and
 // [Declare] make them.
 //
@@ -70,12 +71,12 @@
 //
 //   - plugin.go is the seam with River: a middleware begins and ends the session of a run (session.go), and a hook
 //     requests the limits before the work begins.
-//   - batcher.go collects the requests and releases of a process, for one transaction after the other (batcher_run.go).
+//   - batcher.go collects the requests and releases of a process, for one transaction after the other.
 //     Requests of jobs that wait in their workers are kept there.
 //   - database.go runs such a transaction. It locks the keys in the order of their IDs, reads holders and waiters into a
-//     batch (database_read.go, batch.go), and writes what was decided (database_write.go).
+//     batch (batch.go), and writes what was decided.
 //   - decide.go decides, without a database and without a clock: each request gets all its needs or none. The state of
-//     limiters is in slots.go, window.go and dynamic.go.
+//     limiters is in slots.go and in package internal/window.
 //   - maintenance.go renews leases, and looks after waiters that no transaction brings back.
 //   - The folder statements has the SQL, and in conditions.sql the rule when a slot is held (live): it follows from the row
 //     of the job in river_job.

@@ -21,8 +21,6 @@ var (
 	// ErrForeignJob: the job is not running in the database of the Throttler's pool, so the Throttler could not see its
 	// end. The job fails with it.
 	ErrForeignJob = errors.New("jobs: the job is not running in this database")
-	// ErrInUse: [Throttler.Remove] has found jobs that hold the limiter or wait for it. See [InUseError].
-	ErrInUse = errors.New("jobs: limiter in use")
 	// ErrLost is the cause of a running job's context when the job no longer holds its slots: its lease could not be
 	// renewed in time, another run of the job has taken its place, or an operator released them.
 	ErrLost = errors.New("jobs: slot lost")
@@ -30,7 +28,7 @@ var (
 	ErrClosed = errors.New("jobs: Throttler closed")
 )
 
-// A ThrottledError is the error of a job that was cancelled because of the Action [Cancel]. River stores it with the job.
+// A ThrottledError is the error of a job that was cancelled because of [Throttle.Cancel]. River stores it with the job.
 type ThrottledError struct {
 	Limiter Ref
 	Next    time.Time // when the job could have run, as far as could be told; zero: unknown

@@ -49,3 +49,15 @@ type Event struct {
 	Next    time.Time // EventJobThrottled: when the job comes back. EventJobCancelled: when it could have run
 	Err     error     // why a job failed, or a transaction
 }
+
+// A Decision is what a Throttler has decided for a run of a job that has limits.
+type Decision struct {
+	Job     int64 // the ID of the job
+	JobKind string
+	Granted []Ref         // the limits of a job that starts, with their keys; nil if the job was throttled
+	Waited  time.Duration // since a job that starts was first throttled; 0 if it was not
+	Limiter Ref           // for which a throttled job waits, or a job that starts has waited, longest
+	Next    time.Time     // when a throttled job comes back or, if it is cancelled, could have run
+	// Cancelled reports whether the throttled job was cancelled, and does not come back.
+	Cancelled bool
+}

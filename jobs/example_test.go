@@ -56,7 +56,7 @@ func Example() {
 	}
 	defer throttler.Close()
 	err = errors.Join(
-		throttler.SetFixedWindow(ctx, "carrier", jobs.FixedWindowOptions{Limit: 5000, Interval: time.Hour}),
+		throttler.Set(ctx, jobs.Definition{FixedWindow: "carrier", Limit: 5000, Interval: time.Hour}),
 		throttler.Check(ctx, shipping),
 	)
 	if err != nil {
@@ -124,29 +124,6 @@ func ExampleLimit_acquire() {
 		{Mutex: "import", Owner: "{batch}", Mode: jobs.Release},
 	}}))
 	_, _, _ = start, part, end // each for the worker of such jobs
-}
-
-func ExampleParseConfig() {
-	config, err := jobs.ParseConfig([]byte(`
-limiters:
-  - semaphore: smtp
-    max_count: 10
-  - dynamic_window: newsletter
-    interval: 1h
-    capacity: 20000
-    min_limit: 1000
-throttles:
-  - kinds: [newsletter_*]
-    limits:
-      - semaphore: smtp
-      - dynamic_window: newsletter
-        key: "{tenant}"
-`))
-	if err != nil {
-		panic(err)
-	}
-	fmt.Println(len(config.Limiters), "limiters, for", config.Throttles[0].Kinds)
-	// Output: 2 limiters, for [newsletter_*]
 }
 
 // A run that was thought dead and goes on cannot overwrite what a later one has written.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-go/weir/jobs/internal/window"
 )
 
 // A LimiterInfo is one limiter in a list.
@@ -135,16 +137,52 @@ func (t *Throttler) readKey(ctx context.Context, tx pgx.Tx, info *KeyInfo) (row 
 }
 
 func (t *Throttler) inspectWindow(ctx context.Context, tx pgx.Tx, info *KeyInfo, row keyRow) error {
-	now := info.Now.UnixMicro()
-	if row.rules.dynamic != nil {
-		return t.inspectDynamic(ctx, tx, info, row, now)
+	rules, now := row.rules.window, info.Now.UnixMicro()
+	if rules.Shares == nil {
+		w, err := window.Read(row.state, rules, now)
+		if err == nil {
+			info.addWindow(w)
+			info.fillWindow(w)
+		}
+		return err
 	}
-	w, err := readWindow(row.state, row.rules, now)
+	var keys []dynamicKey
+	if err := query(ctx, tx, appendRows(&keys), t.sql.AllKeys, row.limiter); err != nil {
+		return err
+	}
+	states := map[string]string{}
+	for _, k := range keys {
+		if k.Key != "" {
+			states[k.Key] = k.State
+		}
+	}
+	if info.Key != "" && states[info.Key] == "" {
+		states[info.Key] = ""
+	}
+	windows, err := window.ReadGroup(states, rules, now)
 	if err != nil {
 		return err
 	}
-	info.fillWindow(w, row.rules.limit, w.firstFree(w.now, row.rules.limit))
-	return nil
+	if info.Key != "" {
+		info.addWindow(windows[info.Key])
+		info.fillWindow(windows[info.Key])
+		return nil
+	}
+	for _, w := range windows { // all keys together
+		info.addWindow(w)
+	}
+	info.Limit = int(rules.Shares.Capacity)
+	return tx.QueryRow(ctx, t.sql.AllWaiters, row.limiter).Scan(&info.Waiting)
+}
+
+func (info *KeyInfo) addWindow(w *window.Window) {
+	info.Used += int(w.Started())
+	info.Reserved += int(w.Reserved())
+}
+
+func (info *KeyInfo) fillWindow(w *window.Window) {
+	now := info.Now.UnixMicro()
+	info.Limit, info.Next = int(w.PresentLimit()), time.UnixMicro(max(w.FirstFree(now), now))
 }
 
 func (t *Throttler) listJobs(ctx context.Context, tx pgx.Tx, key int64, info *KeyInfo) error {
@@ -187,41 +225,4 @@ func (info *KeyInfo) fillSlots(r rules) {
 	}
 	info.Limit, info.Used = int(s.max), len(s.owners)
 	info.Next = time.UnixMicro(now + s.expectedWait(last+1, now, false))
-}
-
-func (info *KeyInfo) fillWindow(w *window, limit, next int64) {
-	info.Limit, info.Used = int(limit), int(w.started(w.now))
-	for _, b := range w.filled {
-		info.Reserved += int(b.reserved)
-	}
-	info.Next = time.UnixMicro(max(w.begin(next), info.Now.UnixMicro()))
-}
-
-func (t *Throttler) inspectDynamic(ctx context.Context, tx pgx.Tx, info *KeyInfo, row keyRow, now int64) error {
-	var stored storedRows
-	if err := query(ctx, tx, appendRows(&stored.dynamic), t.sql.AllKeys, row.limiter); err != nil {
-		return err
-	}
-	b := newBatch(now)
-	b.rows[0] = &keyRow{limiter: row.limiter, rules: row.rules}
-	if err := b.prepare(stored); err != nil {
-		return err
-	}
-	d := b.dynamic[0]
-	if info.Key == "" { // all keys together
-		info.Limit = int(d.dynamic.capacity)
-		for _, w := range d.keys {
-			info.Used += int(w.started(d.now))
-			for _, e := range w.filled {
-				info.Reserved += int(e.reserved)
-			}
-		}
-		return tx.QueryRow(ctx, t.sql.AllWaiters, row.limiter).Scan(&info.Waiting)
-	}
-	if d.keys[info.Key] == nil {
-		d.keys[info.Key] = &window{width: d.bucket, buckets: d.buckets, now: d.now}
-	}
-	limit, _ := d.keyLimit(info.Key, d.now)
-	info.fillWindow(d.keys[info.Key], limit, d.firstFree(info.Key, d.now))
-	return nil
 }

@@ -51,7 +51,7 @@ func TestLifeCycle(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
 	th := w.throttler(Options{HandOver: -1})
-	require.NoError(t, th.SetFixedWindow(ctx, "api", FixedWindowOptions{Limit: 100, Interval: 1000 * time.Hour}))
+	require.NoError(t, th.Set(ctx, Definition{FixedWindow: "api", Limit: 100, Interval: 1000 * time.Hour}))
 	workers := river.NewWorkers()
 	river.AddWorker(workers, river.WorkFunc(func(ctx context.Context, job *river.Job[declaredArgs]) error {
 		if job.Args.Hold {
@@ -60,10 +60,10 @@ func TestLifeCycle(t *testing.T) {
 		return ctx.Err()
 	}))
 	river.AddWorker(workers, Throttled(river.WorkFunc(func(context.Context, *river.Job[cancelArgs]) error { return nil }),
-		weir.Must(Declare(Throttle{Action: Cancel, Limits: []Limit{{Mutex: "declared", Key: "{key}"}}}))))
+		weir.Must(Declare(Throttle{Cancel: true, Limits: []Limit{{Mutex: "declared", Key: "{key}"}}}))))
 	river.AddWorker(workers, Throttled(&failWorker{}, weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "api"}}}))))
-	client, err := river.NewClient(riverpgxv5.New(w.pool), &river.Config{
-		Schema: w.river, Workers: workers, Queues: map[string]river.QueueConfig{"default": {MaxWorkers: 10}}, TestOnly: true,
+	client, err := river.NewClient(riverpgxv5.New(w.Pool), &river.Config{
+		Schema: w.River, Workers: workers, Queues: map[string]river.QueueConfig{"default": {MaxWorkers: 10}}, TestOnly: true,
 		FetchPollInterval: 20 * time.Millisecond, FetchCooldown: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 		Plugins: []rivertype.Plugin{th.Plugin()},
 	})
@@ -86,7 +86,7 @@ func TestLifeCycle(t *testing.T) {
 		return func(row *rivertype.JobRow) bool { return row.State == state }
 	}
 	holds := func(id int64) bool {
-		return w.int(`select count(*) from "weir".jobs_holders where job = $1`, id) > 0
+		return w.Int(`select count(*) from "weir".jobs_holders where job = $1`, id) > 0
 	}
 
 	first := insert(declaredArgs{Key: "k", Hold: true})
@@ -110,37 +110,4 @@ func TestLifeCycle(t *testing.T) {
 	// Three attempts are three executions.
 	assert.Equal(t, 3, await(insert(failArgs{}), in(rivertype.JobStateCompleted)).Attempt)
 	assert.Equal(t, 3, must(th.Inspect(ctx, Ref{Type: FixedWindow, Name: "api"})).Used)
-}
-
-// The documentation's example of a sliding window: 4 in an hour, in three buckets. Jobs 6 to 9 wait for 13:40, although the
-// hour since jobs 2 to 5 is not over then.
-func TestWindow_ExampleOfTheDocumentation(t *testing.T) {
-	r := rules{bucket: (20 * time.Minute).Microseconds(), buckets: 3, limit: 4}
-	at := func(clock string) int64 {
-		return must(time.Parse("2006-01-02 15:04", "2026-11-22 "+clock)).UnixMicro()
-	}
-	state := ""
-	run := func(clock string) (started bool, next int64) {
-		w := must(readWindow(state, r, at(clock)))
-		if w.admits(r.limit, false) {
-			w.start()
-			state = w.String()
-			return true, 0
-		}
-		free := w.firstFree(w.now, r.limit)
-		w.reserve(free)
-		state = w.String()
-		return false, w.begin(free)
-	}
-	for _, clock := range []string{"11:50", "12:50", "12:50", "12:51", "12:52"} { // jobs 1 to 5
-		started, _ := run(clock)
-		assert.True(t, started, clock)
-	}
-	for range 4 { // jobs 6 to 9
-		started, next := run("12:55")
-		assert.False(t, started)
-		assert.Equal(t, at("13:40"), next)
-	}
-	_, next := run("12:55") // the tenth
-	assert.Equal(t, at("14:40"), next)
 }

@@ -2,39 +2,31 @@ package jobs
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"log/slog"
 	"reflect"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
-	"github.com/riverqueue/river/riverdriver/riverpgxv5"
-	"github.com/riverqueue/river/rivermigrate"
 	"github.com/riverqueue/river/rivertype"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/weir-go/weir/jobs/internal/jobstest"
 	"github.com/weir-go/weir/tools/testserver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Runner(m)) }
 
-var schemas atomic.Int64
-
 // patience is how long a test waits for what must come at some time, on however slow a machine.
 const patience = 3 * time.Minute
 
-// A world is a schema with River's tables and one with weir's, of the test's own.
+// A world is a database with River's tables and weir's, of the test's own.
 type world struct {
-	t             testing.TB
-	pool          *pgxpool.Pool
-	schema, river string
+	*jobstest.DB
+	t testing.TB
 }
 
 func newWorld(t testing.TB) *world {
@@ -44,80 +36,30 @@ func newWorld(t testing.TB) *world {
 
 func newWorldAt(t testing.TB, url string) *world {
 	t.Helper()
-	n := schemas.Add(1)
-	w := &world{t: t, pool: newPool(t, url, 20), schema: fmt.Sprintf("Jobs_%d", n), river: fmt.Sprintf("River_%d", n)}
-	drop := fmt.Sprintf(`drop schema if exists "%s" cascade; drop schema if exists "%s" cascade`, w.schema, w.river)
-	w.exec(drop) // what another process has left in a server that an environment variable named
-	t.Cleanup(func() { w.exec(drop) })
-	w.exec(fmt.Sprintf(`create schema "%s"`, w.river))
-	migrator, err := rivermigrate.New(riverpgxv5.New(w.pool), &rivermigrate.Config{Schema: w.river, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	_, err = migrator.Migrate(t.Context(), rivermigrate.DirectionUp, nil)
-	require.NoError(t, err)
-	require.NoError(t, Migrate(t.Context(), w.pool, w.schema))
-	return w
+	return &world{DB: jobstest.New(t, url, Migrate), t: t}
 }
 
 // in empties the tables for a subtest, which is cheaper than a world of its own.
 func (w *world) in(t *testing.T) *world {
 	t.Helper()
-	w.exec(`truncate RIVER, "weir".jobs_limiters, "weir".jobs_keys, "weir".jobs_holders, "weir".jobs_waiters`)
-	inner := *w
-	inner.t = t
-	return &inner
-}
-
-func newPool(t testing.TB, url string, conns int32) *pgxpool.Pool {
-	t.Helper()
-	config, err := pgxpool.ParseConfig(url)
-	require.NoError(t, err)
-	config.MaxConns = conns
-	pool, err := pgxpool.NewWithConfig(context.Background(), config)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	return pool
-}
-
-func (w *world) exec(sql string, args ...any) {
-	w.t.Helper()
-	_, err := w.pool.Exec(context.Background(), w.sql(sql), args...)
-	require.NoError(w.t, err)
-}
-
-// sql puts the schemas in place: "weir", RIVER and NOTES.
-func (w *world) sql(text string) string {
-	return strings.NewReplacer(`"weir"`, `"`+w.schema+`"`, "RIVER", `"`+w.river+`".river_job`, "NOTES", notes(w.schema)).Replace(text)
-}
-
-func (w *world) int(sql string, args ...any) (n int64) {
-	w.t.Helper()
-	require.NoError(w.t, w.pool.QueryRow(context.Background(), w.sql(sql), args...).Scan(&n))
-	return n
+	w.Exec(`truncate RIVER, "weir".jobs_limiters, "weir".jobs_keys, "weir".jobs_holders, "weir".jobs_waiters`)
+	db := *w.DB
+	db.T = t
+	return &world{DB: &db, t: t}
 }
 
 func (w *world) throttler(o Options) *Throttler {
 	w.t.Helper()
-	return w.throttlerOn(w.pool, o)
+	return w.throttlerOn(w.Pool, o)
 }
 
 func (w *world) throttlerOn(pool *pgxpool.Pool, o Options) *Throttler {
 	w.t.Helper()
-	o.Schema, o.RiverSchema = w.schema, w.river
+	o.Schema, o.RiverSchema = w.Schema, w.River
 	t, err := New(context.Background(), pool, &o)
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { assert.NoError(w.t, t.Close()) })
 	return t
-}
-
-// job inserts a job that is running, as River would have it.
-func (w *world) job(kind string, args any) *rivertype.JobRow {
-	w.t.Helper()
-	text, err := json.Marshal(args)
-	require.NoError(w.t, err)
-	job := &rivertype.JobRow{Kind: kind, EncodedArgs: text, Attempt: 1, Metadata: []byte(`{}`), AttemptedAt: new(time.Time)}
-	require.NoError(w.t, w.pool.QueryRow(context.Background(), w.sql(`insert into RIVER (kind, args, state, attempt, attempted_at, max_attempts)
-		values ($1, $2, 'running', 1, clock_timestamp(), 25) returning id, attempted_at`), kind, string(text)).Scan(&job.ID, job.AttemptedAt))
-	return job
 }
 
 // rerun makes River's row run again and returns the row of that run.
@@ -125,7 +67,7 @@ func (w *world) rerun(job *rivertype.JobRow) *rivertype.JobRow {
 	w.t.Helper()
 	again := *job
 	again.AttemptedAt = new(time.Time)
-	require.NoError(w.t, w.pool.QueryRow(context.Background(), w.sql(`update RIVER set state = 'running', finalized_at = null,
+	require.NoError(w.t, w.Pool.QueryRow(context.Background(), w.SQL(`update RIVER set state = 'running', finalized_at = null,
 		attempted_at = greatest(clock_timestamp(), attempted_at + interval '1 microsecond') where id = $1 returning attempted_at`), job.ID).Scan(again.AttemptedAt))
 	return &again
 }
@@ -133,7 +75,7 @@ func (w *world) rerun(job *rivertype.JobRow) *rivertype.JobRow {
 // state sets the state of a job as River does.
 func (w *world) state(job *rivertype.JobRow, state rivertype.JobState) {
 	w.t.Helper()
-	w.exec(fmt.Sprintf(`update RIVER set state = '%s', finalized_at = case when '%[1]s' in ('completed', 'cancelled', 'discarded') then now() end where id = $1`, state), job.ID)
+	w.Exec(fmt.Sprintf(`update RIVER set state = '%s', finalized_at = case when '%[1]s' in ('completed', 'cancelled', 'discarded') then now() end where id = $1`, state), job.ID)
 }
 
 // A started run has got what it needs and goes on until end is called.

@@ -21,20 +21,12 @@ const (
 
 // repeat calls f until Close: first after d, then each time after the duration that f returns.
 func (t *Throttler) repeat(what string, d time.Duration, f func() time.Duration) {
-	ended := false
-	defer func() {
-		if !ended { // a hook of the pool has called runtime.Goexit
-			go t.repeat(what, d, f)
-			return
-		}
-		t.maintained.Done()
-	}()
+	defer t.maintained.Done()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	for {
 		select {
 		case <-t.closed.Done():
-			ended = true
 			return
 		case <-timer.C:
 			recovered.Call(what, func() { d = f() })

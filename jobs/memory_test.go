@@ -9,7 +9,23 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/jobs/internal/window"
 )
+
+// second is a second in µs.
+const second = int64(1_000_000)
+
+func rulesOf(limit int64, interval time.Duration, buckets int64) window.Rules {
+	return window.Rules{Bucket: interval.Microseconds() / buckets, Buckets: buckets, Limit: limit}
+}
+
+func mustRead(t testing.TB, state string, r window.Rules, now int64) *window.Window {
+	w, err := window.Read(state, r, now)
+	require.NoError(t, err, "%q", state)
+	return w
+}
 
 // A memory keeps what the tables keep, for tests of decisions without a database. It reads and writes as database.load
 // and database.save do, and derives from its own rows of jobs who still holds what.
@@ -53,19 +69,10 @@ func newMemory(t testing.TB) *memory {
 	}
 }
 
-func (m *memory) set(name string, o limiterOptions) Ref {
-	require.Empty(m.t, wrong(o))
-	ref := Ref{Type: o.limiterType(), Name: name}
-	switch o := o.(type) {
-	case SemaphoreOptions:
-		m.limits[ref] = rules{maxCount: int64(o.MaxCount)}
-	case FixedWindowOptions:
-		m.limits[ref] = rulesOf(int64(o.Limit), o.Interval, 1)
-	case SlidingWindowOptions:
-		m.limits[ref] = rulesOf(int64(o.Limit), o.Interval, int64(o.Buckets))
-	case DynamicWindowOptions:
-		m.limits[ref] = o.rules()
-	}
+func (m *memory) set(d Definition) Ref {
+	require.Empty(m.t, wrong(d))
+	ref, _ := d.name(&validate.Problems{})
+	m.limits[ref] = d.rules(ref.Type)
 	return ref
 }
 
@@ -114,6 +121,13 @@ func (m *memory) job(id int64, needs ...need) *request {
 	}
 	m.running[id] = req.attempted
 	delete(m.final, id)
+	return req
+}
+
+// ask decides about a job that starts now.
+func (m *memory) ask(id int64, needs ...need) *request {
+	req := m.job(id, needs...)
+	m.decide(req)
 	return req
 }
 
@@ -254,7 +268,7 @@ func (m *memory) save(b *batch) {
 		if row.slots != nil {
 			key.hold = row.slots.measuredHold
 		}
-		if row.window != nil && row.window.changed {
+		if row.window != nil && row.window.Changed {
 			key.state = row.window.String()
 		}
 	}
@@ -289,9 +303,9 @@ func (m *memory) check() {
 	for p, w := range m.waiters {
 		waiting[p.key]++
 		if w.bucket >= 0 {
-			r := m.rulesOf(m.keys[p.key-1].ref)
-			at, now := w.bucket/r.bucket, m.now/r.bucket
-			if lapsed := m.now >= now*r.bucket+lapseAfter(r.bucket); at > now || at == now && !lapsed {
+			r := m.rulesOf(m.keys[p.key-1].ref).window
+			at, now := w.bucket/r.Bucket, m.now/r.Bucket
+			if lapsed := m.now >= now*r.Bucket+window.LapseAfter(r.Bucket); at > now || at == now && !lapsed {
 				reserved[waiterID{p.key, at}]++
 			}
 		}
@@ -303,13 +317,12 @@ func (m *memory) check() {
 		if key.ref.Type.hasSlots() {
 			continue
 		}
-		r := m.rulesOf(key.ref)
-		w := mustRead(m.t, key.state, r, m.now)
-		for _, b := range w.filled {
-			if jobs := reserved[waiterID{key.id, b.at}]; b.reserved != jobs {
-				require.Failf(m.t, "wrong reservations", "%v has %d reserved in bucket now%+d for %d jobs", key.ref, b.reserved, b.at-w.now, jobs)
+		w := mustRead(m.t, key.state, m.rulesOf(key.ref).window, m.now)
+		for _, b := range w.Filled {
+			if jobs := reserved[waiterID{key.id, b.At}]; b.Reserved != jobs {
+				require.Failf(m.t, "wrong reservations", "%v has %d reserved in bucket now%+d for %d jobs", key.ref, b.Reserved, b.At-m.now/w.Bucket, jobs)
 			}
-			delete(reserved, waiterID{key.id, b.at})
+			delete(reserved, waiterID{key.id, b.At})
 		}
 	}
 	if len(reserved) > 0 {

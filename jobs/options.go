@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"time"
 
-	"go.opentelemetry.io/otel/metric"
-
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/store/weirpostgres/pgmigrate"
 )
@@ -19,8 +17,8 @@ type Options struct {
 	// Config has limiters to set, and throttles for kinds of jobs. [Throttler.Apply] replaces the throttles.
 	Config Config
 
-	// Action is what happens to throttled jobs whose [Throttle] has none. If 0, it is Snooze.
-	Action Action
+	// Cancel cancels all throttled jobs, as [Throttle.Cancel] does those of one Throttle.
+	Cancel bool
 	// MinDelay is the shortest time for which a throttled job is snoozed, for jobs whose [Throttle] has none. If 0,
 	// jobs come back as soon as they have a chance. River brings them back with the precision of its FetchPollInterval.
 	MinDelay time.Duration
@@ -42,8 +40,6 @@ type Options struct {
 	// CallTimeout bounds each transaction. If 0, it is 10s. Jobs without an answer by then are snoozed.
 	CallTimeout time.Duration
 
-	// MeterProvider makes the instruments for metrics. If nil, it is the global one of OpenTelemetry.
-	MeterProvider metric.MeterProvider
 	// OnEvent, if not nil, is called with events for operators, one at a time, on a goroutine of the Throttler.
 	OnEvent func(Event)
 }
@@ -66,12 +62,6 @@ func (o Options) withDefaults() (Options, error) {
 		}
 	}
 	o.Schema = cmp.Or(o.Schema, pgmigrate.DefaultSchema)
-	if !actions.Has(o.Action) {
-		p.Add("Action", o.Action, "must be Snooze or Cancel")
-	}
-	if o.Action == 0 {
-		o.Action = Snooze
-	}
 	if o.MinDelay < 0 || o.MinDelay > maxDelay {
 		p.Add("MinDelay", o.MinDelay, "must be 0 to %v", maxDelay)
 	}

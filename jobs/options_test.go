@@ -15,10 +15,10 @@ import (
 func TestOptions_Defaults(t *testing.T) {
 	got, err := Options{}.withDefaults()
 	require.NoError(t, err)
-	assert.Equal(t, Options{Schema: "weir", Action: Snooze, HandOver: time.Second, HandOverWorkers: 16, Lease: 30 * time.Second, CallTimeout: 10 * time.Second}, got)
+	assert.Equal(t, Options{Schema: "weir", HandOver: time.Second, HandOverWorkers: 16, Lease: 30 * time.Second, CallTimeout: 10 * time.Second}, got)
 
 	want := Options{
-		Schema: "Weir_2", RiverSchema: "River_2", Action: Cancel, MinDelay: time.Hour, HandOver: time.Minute, HandOverWorkers: 1,
+		Schema: "Weir_2", RiverSchema: "River_2", Cancel: true, MinDelay: time.Hour, HandOver: time.Minute, HandOverWorkers: 1,
 		Lease: time.Second, CallTimeout: time.Millisecond,
 	}
 	got, err = want.withDefaults()
@@ -43,7 +43,6 @@ func TestOptions_NameWhatIsWrong(t *testing.T) {
 		{Options{RiverSchema: "a\n"}, "RiverSchema " + schema + `, got "a\n"`},
 		{Options{RiverSchema: "ä"}, "RiverSchema must be letters"},
 		{Options{RiverSchema: strings.Repeat("s", 49)}, "RiverSchema must be letters"},
-		{Options{Action: 3}, "Action must be Snooze or Cancel, got Action(3)"},
 		{Options{MinDelay: -1}, "MinDelay must be 0 to 87600h0m0s, got -1ns"},
 		{Options{MinDelay: math.MaxInt64}, "MinDelay must be 0 to 87600h0m0s, got 2562047h47m16.854775807s"},
 		{Options{HandOver: -2}, "HandOver must be -1 or 0 to 1m, got -2ns"},
@@ -61,9 +60,9 @@ func TestOptions_NameWhatIsWrong(t *testing.T) {
 		assert.ErrorContains(t, err, c.want)
 		assert.Equal(t, 1, strings.Count(err.Error(), "must be"), "%v", err)
 	}
-	_, err := Options{Schema: "-", RiverSchema: "-", Action: 9, MinDelay: -1, HandOver: -2, HandOverWorkers: -1, Lease: 1, CallTimeout: -1}.withDefaults()
+	_, err := Options{Schema: "-", RiverSchema: "-", MinDelay: -1, HandOver: -2, HandOverWorkers: -1, Lease: 1, CallTimeout: -1}.withDefaults()
 	require.Error(t, err)
-	assert.Equal(t, 8, strings.Count(err.Error(), "must be"), "all at once: %v", err)
+	assert.Equal(t, 7, strings.Count(err.Error(), "must be"), "all at once: %v", err)
 }
 
 func TestEventKind_String(t *testing.T) {
@@ -78,35 +77,11 @@ func TestThrottledError(t *testing.T) {
 	assert.EqualError(t, &ThrottledError{Limiter: Ref{Type: FixedWindow, Name: "api", Key: "k"}}, `jobs: throttled by fixed window "api" key "k"`)
 }
 
-func TestInUseError(t *testing.T) {
-	jobs := func(n int64) (ids []int64) {
-		for id := int64(1); id <= n; id++ {
-			ids = append(ids, id)
-		}
-		return ids
-	}
-	limiter := Ref{Type: Semaphore, Name: "s"}
-	for _, c := range []struct {
-		e    *InUseError
-		want string
-	}{
-		{&InUseError{Limiter: limiter, Holders: jobs(1)}, `jobs: limiter in use: semaphore "s" is held by jobs 1`},
-		{&InUseError{Limiter: limiter, Waiters: jobs(2)}, `jobs: limiter in use: semaphore "s" is waited for by jobs 1, 2`},
-		{&InUseError{Limiter: limiter, Holders: jobs(10), Waiters: jobs(11)},
-			`jobs: limiter in use: semaphore "s" is held by jobs 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and waited for by jobs 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1 more`},
-	} {
-		assert.EqualError(t, c.e, c.want)
-		assert.ErrorIs(t, c.e, ErrInUse)
-	}
-}
-
 // A job's declarations count together with those of the configuration, the job's first.
 func TestThrottler_NewRequest(t *testing.T) {
-	th := &Throttler{o: Options{Action: Snooze, MinDelay: time.Second, HandOver: 2 * time.Second}}
+	th := &Throttler{o: Options{MinDelay: time.Second, HandOver: 2 * time.Second}}
 	parse := func(throttle Throttle) *parsedThrottle {
-		p, err := throttle.parse()
-		require.NoError(t, err)
-		return p
+		return weir.Must(Declare(throttle)).parsed
 	}
 	job := jobWith(`{"a": "x"}`, `{"batch": "b"}`)
 	at := time.UnixMicro(1_700_000_000_000_001)
@@ -132,8 +107,8 @@ func TestThrottler_NewRequest(t *testing.T) {
 	t.Run("several", func(t *testing.T) {
 		s := &session{job: job, declared: []*parsedThrottle{
 			parse(Throttle{Limits: []Limit{{Mutex: "m", Owner: "{metadata:batch}", Mode: Acquire, Deadline: -1}, {Semaphore: "m"}}}),
-			parse(Throttle{Limits: []Limit{{Semaphore: "m"}, {FixedWindow: "m"}}, Action: Cancel, MinDelay: time.Hour}),
-			parse(Throttle{Action: Snooze, MinDelay: time.Minute, Strict: true}),
+			parse(Throttle{Limits: []Limit{{Semaphore: "m"}, {FixedWindow: "m"}}, Cancel: true, MinDelay: time.Hour}),
+			parse(Throttle{MinDelay: time.Minute, Strict: true}),
 		}}
 		req, err := th.newRequest(s)
 		require.NoError(t, err)
@@ -141,7 +116,7 @@ func TestThrottler_NewRequest(t *testing.T) {
 			{ref: Ref{Type: Mutex, Name: "m"}, owner: "owner b", named: true, mode: Acquire}, {ref: Ref{Type: Semaphore, Name: "m"}, owner: "job 7"},
 			{ref: Ref{Type: FixedWindow, Name: "m"}, owner: "job 7"},
 		}, req.needs)
-		assert.False(t, req.snoozes, "the first that says it")
+		assert.False(t, req.snoozes, "any")
 		assert.Equal(t, int64(3600_000_000), req.minDelay, "the first that says it")
 		assert.True(t, req.strict, "any")
 	})

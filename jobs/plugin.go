@@ -8,6 +8,8 @@ import (
 
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
+
+	"github.com/weir-go/weir/internal/validate"
 )
 
 // Plugin returns the plugin with which a River client throttles its jobs. Add it to the Plugins of the client:
@@ -34,23 +36,22 @@ type plugin struct {
 
 // Work is called by River.
 func (p *plugin) Work(ctx context.Context, job *rivertype.JobRow, work func(context.Context) error) error {
-	if other := sessionOf(ctx); other != nil && other.job.ID == job.ID {
-		if other.throttler == p.throttler { // the client has the plugin twice
-			return work(ctx)
-		}
+	s, ctx := sessionFor(ctx, job)
+	switch {
+	case s.plugin == nil:
+	case s.throttler == p.throttler: // the client has the plugin twice
+		return work(ctx)
+	default:
 		return invalid(errors.New("the River client has plugins of two Throttlers, and a job is throttled by one"))
 	}
-	s := &session{throttler: p.throttler, job: job}
+	s.plugin, s.throttler = p, p.throttler
 	if p.throttler != nil {
-		s.declared = p.throttler.throttles.Load().of(job.Kind)
-	}
-	for d, _ := ctx.Value(pendingKey{}).(*pendingDeclaration); d != nil; d = d.earlier {
-		s.declare(d.parsed)
+		s.declared = append(s.declared, p.throttler.throttles.Load().of(job.Kind)...)
 	}
 	ctx, s.cancel = context.WithCancelCause(ctx)
 	defer s.cancel(nil)
 	defer s.end()
-	err := work(context.WithValue(ctx, sessionKey{}, s))
+	err := work(ctx)
 	if err == nil && !s.begun && len(s.declared) > 0 {
 		return fmt.Errorf("%w as a hook: the job has run unthrottled: add throttler.Plugin() to the Plugins of river.Config, not to its Middleware", ErrNotInstalled)
 	}
@@ -63,7 +64,7 @@ func (p *plugin) Work(ctx context.Context, job *rivertype.JobRow, work func(cont
 // WorkBegin is called by River.
 func (p *plugin) WorkBegin(ctx context.Context, _ *rivertype.JobRow) error {
 	s := sessionOf(ctx)
-	if s == nil || s.throttler != p.throttler || s.begun {
+	if s == nil || s.plugin == nil || s.throttler != p.throttler || s.begun {
 		return nil
 	}
 	if s.throttler != nil {
@@ -78,21 +79,18 @@ func (p *plugin) WorkBegin(ctx context.Context, _ *rivertype.JobRow) error {
 // A Declaration is a [Throttle] that has been checked, for a worker or for the type of its arguments.
 type Declaration struct {
 	river.PluginDefaults
-	parsed     *parsedThrottle
-	middleware []rivertype.WorkerMiddleware
-	plugins    []rivertype.Plugin
+	parsed *parsedThrottle
 }
 
 // Declare checks a throttle. Keep what it returns in a variable, and give it to a worker with [Throttled], or to a type of
 // arguments with [Declaration.Plugins]. One Declaration may be used by many kinds of jobs. Jobs whose client has no plugin
 // of a [Throttler] fail with [ErrNotInstalled].
 func Declare(t Throttle) (*Declaration, error) {
-	p, err := t.parse()
-	if err != nil {
+	var p validate.Problems
+	d := &Declaration{parsed: t.check(&p)}
+	if err := p.Err("jobs"); err != nil {
 		return nil, err
 	}
-	d := &Declaration{parsed: p}
-	d.middleware, d.plugins = []rivertype.WorkerMiddleware{&pendingDeclaration{parsed: p}}, []rivertype.Plugin{d}
 	return d, nil
 }
 
@@ -100,13 +98,12 @@ func Declare(t Throttle) (*Declaration, error) {
 // worker they have:
 //
 //	func (SendArgs) Plugins() []rivertype.Plugin { return sendLimits.Plugins() }
-func (d *Declaration) Plugins() []rivertype.Plugin { return d.plugins }
+func (d *Declaration) Plugins() []rivertype.Plugin { return []rivertype.Plugin{d} }
 
-// Work is called by River, for the type of arguments.
-func (d *Declaration) Work(ctx context.Context, _ *rivertype.JobRow, work func(context.Context) error) error {
-	if s := sessionOf(ctx); s != nil { // else WorkBegin says that there is none
-		s.declare(d.parsed)
-	}
+// Work is called by River, for a worker or for the type of arguments.
+func (d *Declaration) Work(ctx context.Context, job *rivertype.JobRow, work func(context.Context) error) error {
+	s, ctx := sessionFor(ctx, job)
+	s.declare(d.parsed)
 	return work(ctx)
 }
 
@@ -137,10 +134,7 @@ type throttledWorker[T river.JobArgs] struct {
 }
 
 func (w *throttledWorker[T]) Middleware(job *rivertype.JobRow) []rivertype.WorkerMiddleware {
-	if own := w.Worker.Middleware(job); len(own) > 0 {
-		return append(slices.Clip(own), w.declaration.middleware...)
-	}
-	return w.declaration.middleware
+	return append(slices.Clip(w.Worker.Middleware(job)), w.declaration)
 }
 
 func (w *throttledWorker[T]) Work(ctx context.Context, job *river.Job[T]) error {
@@ -148,19 +142,4 @@ func (w *throttledWorker[T]) Work(ctx context.Context, job *river.Job[T]) error 
 		return err
 	}
 	return w.Worker.Work(ctx, job)
-}
-
-// A pendingDeclaration hands the declaration of a worker to the plugin in the context, because River enters the
-// middleware of workers before that of the client.
-type pendingDeclaration struct {
-	river.MiddlewareDefaults
-	parsed  *parsedThrottle
-	earlier *pendingDeclaration
-}
-
-type pendingKey struct{}
-
-func (p *pendingDeclaration) Work(ctx context.Context, _ *rivertype.JobRow, work func(context.Context) error) error {
-	earlier, _ := ctx.Value(pendingKey{}).(*pendingDeclaration)
-	return work(context.WithValue(ctx, pendingKey{}, &pendingDeclaration{parsed: p.parsed, earlier: earlier}))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/jobs/internal/window"
 	"github.com/weir-go/weir/tools/stopwatch"
 )
 
@@ -48,13 +49,13 @@ func TestProof_ThousandJobsOnOneMutex(t *testing.T) {
 	two.stop()
 	w.noErrors()
 	assert.EqualValues(t, 1, w.most())
-	assert.EqualValues(t, n, w.int(`select count(distinct job) from NOTES where ended is not null`))
-	assert.EqualValues(t, 1, w.int(`select max(attempt) from RIVER`), "being throttled costs no attempt")
-	busy := float64(w.int(`select (sum(extract(epoch from ended - begun)) * 1000)::bigint from NOTES`))
+	assert.EqualValues(t, n, w.Int(`select count(distinct job) from NOTES where ended is not null`))
+	assert.EqualValues(t, 1, w.Int(`select max(attempt) from RIVER`), "being throttled costs no attempt")
+	busy := float64(w.Int(`select (sum(extract(epoch from ended - begun)) * 1000)::bigint from NOTES`))
 	t.Logf("the work alone took %.1fs, all of it %v", busy/1000, w.makespan())
 	within(t, "makespan by ideal", float64(w.makespan().Milliseconds())/busy, 2)
 	within(t, "runs a job", w.runs(), 3)
-	overtaken := w.int(`select count(*) from (select job, lag(job) over (order by begun) as before from NOTES) q where before > job`)
+	overtaken := w.Int(`select count(*) from (select job, lag(job) over (order by begun) as before from NOTES) q where before > job`)
 	within(t, "jobs that came before one with a lower ID", float64(overtaken), float64(n)*0.1)
 }
 
@@ -68,7 +69,7 @@ func TestProof_FixedWindow(t *testing.T) {
 	w := newWorld(t)
 	w.notes()
 	setter := w.throttler(Options{})
-	require.NoError(t, setter.SetFixedWindow(t.Context(), "api", FixedWindowOptions{Limit: 40, Interval: time.Second}))
+	require.NoError(t, setter.Set(t.Context(), Definition{FixedWindow: "api", Limit: 40, Interval: time.Second}))
 	w.watchKeys()
 	w.insert(n, func(int) noteArgs { return noteArgs{Key: "k"} })
 	p := process{Throttle: &Throttle{Limits: []Limit{{FixedWindow: "api"}}}, Workers: 100, Poll: 50 * time.Millisecond}
@@ -104,7 +105,7 @@ func TestProof_SlidingWindowWithClocksThatAreOff(t *testing.T) {
 	w := newWorld(t)
 	w.notes()
 	setter := w.throttler(Options{})
-	require.NoError(t, setter.SetSlidingWindow(t.Context(), "api", SlidingWindowOptions{Limit: 10, Interval: 3 * time.Second, Buckets: 3}))
+	require.NoError(t, setter.Set(t.Context(), Definition{SlidingWindow: "api", Limit: 10, Interval: 3 * time.Second, Buckets: 3}))
 	w.watchKeys()
 	w.insert(n, func(int) noteArgs { return noteArgs{Key: "k"} })
 	p := process{Throttle: &Throttle{Limits: []Limit{{SlidingWindow: "api"}}}, Workers: 20, Poll: 50 * time.Millisecond}
@@ -134,10 +135,10 @@ func TestProof_SlidingWindowWithClocksThatAreOff(t *testing.T) {
 
 // watchKeys makes the database write down each state that a window gets, and when.
 func (w *world) watchKeys() {
-	w.exec(`create table "weir".states (began timestamptz, at timestamptz, state text)`)
-	w.exec(`create function "weir".watch() returns trigger language plpgsql as $$ begin
+	w.Exec(`create table "weir".states (began timestamptz, at timestamptz, state text)`)
+	w.Exec(`create function "weir".watch() returns trigger language plpgsql as $$ begin
 		insert into "weir".states values (now(), clock_timestamp(), new.state); return new; end $$`)
-	w.exec(`create trigger watch after update on "weir".jobs_keys for each row execute function "weir".watch()`)
+	w.Exec(`create trigger watch after update on "weir".jobs_keys for each row execute function "weir".watch()`)
 }
 
 // An execution is one that a window has counted.
@@ -151,7 +152,7 @@ type execution struct {
 // one for each attempt of a job, and no attempt must have failed.
 func (w *world) counted(width int64) (all []execution) {
 	w.t.Helper()
-	rows, err := w.pool.Query(context.Background(), w.sql(`select (extract(epoch from began) * 1000000)::bigint, (extract(epoch from at) * 1000000)::bigint,
+	rows, err := w.Pool.Query(context.Background(), w.SQL(`select (extract(epoch from began) * 1000000)::bigint, (extract(epoch from at) * 1000000)::bigint,
 		state from "weir".states order by at`))
 	require.NoError(w.t, err)
 	defer rows.Close()
@@ -160,19 +161,19 @@ func (w *world) counted(width int64) (all []execution) {
 		var began, at int64
 		var state string
 		require.NoError(w.t, rows.Scan(&began, &at, &state))
-		window, err := readWindow(state, rules{bucket: width, buckets: 1000}, at) // long enough to forget nothing
+		counts, err := window.Read(state, window.Rules{Bucket: width, Buckets: 1000}, at) // long enough to forget nothing
 		require.NoError(w.t, err)
-		for _, b := range window.filled {
-			for ; seen[b.at] < b.started; seen[b.at]++ {
-				require.GreaterOrEqual(w.t, b.at, began/width)
-				require.LessOrEqual(w.t, b.at, at/width)
-				all = append(all, execution{b.at, at})
+		for _, b := range counts.Filled {
+			for ; seen[b.At] < b.Started; seen[b.At]++ {
+				require.GreaterOrEqual(w.t, b.At, began/width)
+				require.LessOrEqual(w.t, b.At, at/width)
+				all = append(all, execution{b.At, at})
 			}
 		}
 	}
 	require.NoError(w.t, rows.Err())
 	w.noErrors()
-	require.Len(w.t, all, int(w.int(`select sum(attempt) from RIVER`)), "executions that were counted, and attempts")
+	require.Len(w.t, all, int(w.Int(`select sum(attempt) from RIVER`)), "executions that were counted, and attempts")
 	return all
 }
 
@@ -183,7 +184,7 @@ func TestProof_SemaphoreAndKill(t *testing.T) {
 	w := newWorld(t)
 	w.notes()
 	setter := w.throttler(Options{})
-	require.NoError(t, setter.SetSemaphore(t.Context(), "s", SemaphoreOptions{MaxCount: 20}))
+	require.NoError(t, setter.Set(t.Context(), Definition{Semaphore: "s", MaxCount: 20}))
 	w.insert(n, func(int) noteArgs { return noteArgs{Key: "k", Sleep: 200 * time.Millisecond} })
 	p := process{Throttle: &Throttle{Limits: []Limit{{Semaphore: "s"}}}, Workers: 50, Poll: 100 * time.Millisecond}
 	p.ID = "killed"
@@ -193,19 +194,19 @@ func TestProof_SemaphoreAndKill(t *testing.T) {
 	w.await(50)
 	one.kill()
 	const ofKilled = `state = 'running' and attempted_by[cardinality(attempted_by)] = 'killed'`
-	killed := w.int(`select count(*) from RIVER where ` + ofKilled)
+	killed := w.Int(`select count(*) from RIVER where ` + ofKilled)
 	t.Logf("%d jobs were running when the process was killed", killed)
 	// Their leases are over, and the other process does all other jobs.
-	w.exec(`update "weir".jobs_holders set until = clock_timestamp() where job in (select id from RIVER where ` + ofKilled + `)`)
+	w.Exec(`update "weir".jobs_holders set until = clock_timestamp() where job in (select id from RIVER where ` + ofKilled + `)`)
 	w.await(int64(n) - killed)
 	// River rescues the killed process's jobs after an hour: here it is done by hand.
-	w.exec(`update NOTES set ended = begun where ended is null`)
-	w.exec(`update RIVER set state = 'available', scheduled_at = now() where ` + ofKilled)
+	w.Exec(`update NOTES set ended = begun where ended is null`)
+	w.Exec(`update RIVER set state = 'available', scheduled_at = now() where ` + ofKilled)
 	w.await(int64(n))
 	two.stop()
 	w.noErrors()
 	assert.LessOrEqual(t, w.most(), int64(20))
-	assert.EqualValues(t, n, w.int(`select count(distinct job) from NOTES`))
+	assert.EqualValues(t, n, w.Int(`select count(distinct job) from NOTES`))
 }
 
 // Three tenants on a capacity of 20 in 1 second, or 2 if it is measured: the first alone, then two, then three, and alone again.
@@ -218,7 +219,7 @@ func TestProof_DynamicWindow(t *testing.T) {
 	w := newWorld(t)
 	w.notes()
 	setter := w.throttler(Options{})
-	require.NoError(t, setter.SetDynamicWindow(t.Context(), "newsletter", DynamicWindowOptions{Capacity: 20, MinLimit: 2, MaxLimit: 20, Interval: interval}))
+	require.NoError(t, setter.Set(t.Context(), Definition{DynamicWindow: "newsletter", Capacity: 20, MinLimit: 2, MaxLimit: 20, Interval: interval}))
 	p := process{Throttle: &Throttle{Limits: []Limit{{DynamicWindow: "newsletter", Key: "tenant:{key}"}}}, Workers: 100, Poll: 50 * time.Millisecond}
 	one, two := w.process(p), w.process(p)
 	tenant := func(name string, n int) { w.insert(n, func(int) noteArgs { return noteArgs{Key: name} }) }
@@ -231,7 +232,7 @@ func TestProof_DynamicWindow(t *testing.T) {
 	one.stop()
 	two.stop()
 	w.noErrors()
-	rows, err := w.pool.Query(t.Context(), w.sql(`select floor(extract(epoch from begun) / $1)::bigint - min(floor(extract(epoch from begun) / $1)::bigint) over (), key, count(*)
+	rows, err := w.Pool.Query(t.Context(), w.SQL(`select floor(extract(epoch from begun) / $1)::bigint - min(floor(extract(epoch from begun) / $1)::bigint) over (), key, count(*)
 		from NOTES group by floor(extract(epoch from begun) / $1), key order by 1, 2`), interval.Seconds())
 	require.NoError(t, err)
 	defer rows.Close()
@@ -264,7 +265,7 @@ func TestProof_DynamicWindow(t *testing.T) {
 
 func (w *world) awaitNotes(key string, n int64) {
 	w.t.Helper()
-	require.Eventually(w.t, func() bool { return w.int(`select count(*) from NOTES where key = $1`, key) >= n }, patience, 20*time.Millisecond)
+	require.Eventually(w.t, func() bool { return w.Int(`select count(*) from NOTES where key = $1`, key) >= n }, patience, 20*time.Millisecond)
 }
 
 // A client without the plugin fails its jobs by name, and does not run them.
@@ -275,8 +276,8 @@ func TestProof_ClientWithoutPlugin(t *testing.T) {
 	w.insert(3, func(int) noteArgs { return noteArgs{} })
 	c := w.process(process{Throttle: &Throttle{Limits: []Limit{{Mutex: "m"}}}, NoPlugin: true, Workers: 10, Poll: 100 * time.Millisecond})
 	require.Eventually(t, func() bool {
-		return w.int(`select count(*) from RIVER where errors[1]->>'error' like '%no plugin of a Throttler%'`) == 3
+		return w.Int(`select count(*) from RIVER where errors[1]->>'error' like '%no plugin of a Throttler%'`) == 3
 	}, patience, 50*time.Millisecond)
 	c.stop()
-	assert.Zero(t, w.int(`select count(*) from NOTES`))
+	assert.Zero(t, w.Int(`select count(*) from NOTES`))
 }

@@ -69,12 +69,9 @@ func (t *Throttler) newRequest(s *session) (*request, error) {
 		return nil, fmt.Errorf("%w: job %d was never attempted", ErrForeignJob, s.job.ID)
 	}
 	req.attempted, req.first = *s.job.AttemptedAt, len(s.job.AttemptedBy) == 1
-	var action Action
+	cancel := t.o.Cancel
 	for _, p := range s.declared {
-		req.strict = req.strict || p.strict
-		if action == 0 {
-			action = p.action
-		}
+		req.strict, cancel = req.strict || p.strict, cancel || p.cancel
 		if s.minDelay == 0 {
 			s.minDelay = p.minDelay
 		}
@@ -88,13 +85,10 @@ func (t *Throttler) newRequest(s *session) (*request, error) {
 			}
 		}
 	}
-	if action == 0 {
-		action = t.o.Action
-	}
 	if s.minDelay == 0 {
 		s.minDelay = t.o.MinDelay
 	}
-	req.snoozes, req.minDelay = action == Snooze, s.minDelay.Microseconds()
+	req.snoozes, req.minDelay = !cancel, s.minDelay.Microseconds()
 	return req, nil
 }
 

@@ -169,7 +169,7 @@ type child struct {
 
 func (w *world) process(p process) *child {
 	w.t.Helper()
-	p.URL, p.Schema, p.River = w.pool.Config().ConnString(), w.schema, w.river
+	p.URL, p.Schema, p.River = w.Pool.Config().ConnString(), w.Schema, w.River
 	text, err := json.Marshal(p)
 	require.NoError(w.t, err)
 	cmd := exec.Command(os.Args[0], "-test.run=^TestProcess$", "-test.timeout=10m")
@@ -204,13 +204,13 @@ func (c *child) kill() {
 func notes(schema string) string { return `"` + schema + `".notes` }
 
 func (w *world) notes() {
-	w.exec(`create table ` + notes(w.schema) + ` (job bigint, attempt int, key text, fence bigint, begun timestamptz, ended timestamptz)`)
+	w.Exec(`create table ` + notes(w.Schema) + ` (job bigint, attempt int, key text, fence bigint, begun timestamptz, ended timestamptz)`)
 }
 
 // insert inserts n jobs.
 func (w *world) insert(n int, args func(i int) noteArgs) {
 	w.t.Helper()
-	client, err := river.NewClient(riverpgxv5.New(w.pool), &river.Config{Schema: w.river})
+	client, err := river.NewClient(riverpgxv5.New(w.Pool), &river.Config{Schema: w.River})
 	require.NoError(w.t, err)
 	var params []river.InsertManyParams
 	for i := range n {
@@ -225,7 +225,7 @@ func (w *world) await(n int64) {
 	w.t.Helper()
 	completed := int64(0)
 	if !assert.Eventually(w.t, func() bool {
-		completed = w.int(`select count(*) from RIVER where state = 'completed'`)
+		completed = w.Int(`select count(*) from RIVER where state = 'completed'`)
 		return completed >= n
 	}, patience, 50*time.Millisecond) {
 		w.noErrors()
@@ -237,26 +237,26 @@ func (w *world) await(n int64) {
 func (w *world) noErrors() {
 	w.t.Helper()
 	var errs []string
-	require.NoError(w.t, w.pool.QueryRow(context.Background(), w.sql(`select coalesce(array_agg(e->>'error'), '{}') from RIVER, unnest(errors) e`)).Scan(&errs))
+	require.NoError(w.t, w.Pool.QueryRow(context.Background(), w.SQL(`select coalesce(array_agg(e->>'error'), '{}') from RIVER, unnest(errors) e`)).Scan(&errs))
 	require.Empty(w.t, errs)
 }
 
 // runs is how many times a job was run on average, with those runs that were throttled.
 func (w *world) runs() (mean float64) {
 	w.t.Helper()
-	require.NoError(w.t, w.pool.QueryRow(context.Background(), w.sql(`select avg(attempt + coalesce((metadata->>'snoozes')::int, 0)) from RIVER`)).Scan(&mean))
+	require.NoError(w.t, w.Pool.QueryRow(context.Background(), w.SQL(`select avg(attempt + coalesce((metadata->>'snoozes')::int, 0)) from RIVER`)).Scan(&mean))
 	return mean
 }
 
 // makespan is from the first beginning to the last end.
 func (w *world) makespan() (d time.Duration) {
 	w.t.Helper()
-	return time.Duration(w.int(`select (extract(epoch from max(ended) - min(begun)) * 1000000)::bigint from `+notes(w.schema))) * time.Microsecond
+	return time.Duration(w.Int(`select (extract(epoch from max(ended) - min(begun)) * 1000000)::bigint from `+notes(w.Schema))) * time.Microsecond
 }
 
 // most is how many jobs with the same key were at work at the same moment, at most.
 func (w *world) most() int64 {
 	w.t.Helper()
-	return w.int(`select coalesce(max(n), 0) from (select sum(d) over (partition by key order by at, d) as n from (
+	return w.Int(`select coalesce(max(n), 0) from (select sum(d) over (partition by key order by at, d) as n from (
 		select key, begun as at, 1 as d from NOTES union all select key, coalesce(ended, 'infinity'), -1 from NOTES) q) q`)
 }

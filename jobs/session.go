@@ -14,7 +14,8 @@ import (
 
 // A session is one run of a job, from its first middleware to the last.
 type session struct {
-	throttler *Throttler
+	plugin    *plugin    // nil: the run has not come to it yet
+	throttler *Throttler // of the plugin
 	job       *rivertype.JobRow
 	declared  []*parsedThrottle
 	minDelay  time.Duration
@@ -32,9 +33,23 @@ func sessionOf(ctx context.Context) *session {
 	return s
 }
 
-// declare adds a declaration before those of the configuration, unless the session has it.
+// sessionFor returns the session of a run of the job, and a context with it.
+func sessionFor(ctx context.Context, job *rivertype.JobRow) (*session, context.Context) {
+	if s := sessionOf(ctx); s != nil && s.job.ID == job.ID {
+		return s, ctx
+	}
+	s := &session{job: job}
+	return s, context.WithValue(ctx, sessionKey{}, s)
+}
+
+// declare adds a declaration, unless the session has it. River enters the middleware of a worker before the plugin, and that of the
+// type of arguments after it, which has precedence.
 func (s *session) declare(p *parsedThrottle) {
-	if !slices.Contains(s.declared, p) {
+	switch {
+	case slices.Contains(s.declared, p):
+	case s.plugin == nil:
+		s.declared = append(s.declared, p)
+	default:
 		s.declared = append([]*parsedThrottle{p}, s.declared...)
 	}
 }
@@ -59,9 +74,11 @@ func (s *session) begin(ctx context.Context) error {
 		return &rivertype.JobSnoozeError{Duration: max(s.minDelay, time.Second+rand.N(time.Second))}
 	}
 	t.adjustLead(result.late)
-	t.metrics.count(ctx, req, result)
 	if result.granted {
 		s.grant(ctx, req, result)
+	}
+	s.reportDecision(ctx, req, result)
+	if result.granted {
 		return nil
 	}
 	next := time.UnixMicro(result.wake)
@@ -94,6 +111,28 @@ func (s *session) cancelled(ctx context.Context, limiter Ref, next time.Time) er
 	_ = river.MetadataSet(ctx, metadataKey, map[string]any{"throttled_by": limiter})
 	s.throttler.events.Add(Event{Kind: EventJobCancelled, Job: s.job.ID, JobKind: s.job.Kind, Limiter: limiter, Next: next})
 	return river.JobCancel(&ThrottledError{Limiter: limiter, Next: next})
+}
+
+// reportDecision calls the functions of OnDecision.
+func (s *session) reportDecision(ctx context.Context, req *request, result decision) {
+	s.throttler.mu.Lock()
+	functions := s.throttler.onDecision
+	s.throttler.mu.Unlock()
+	if len(functions) == 0 {
+		return
+	}
+	d := Decision{Job: s.job.ID, JobKind: s.job.Kind, Limiter: result.limiter}
+	if result.granted {
+		d.Waited = time.Duration(result.waited) * time.Microsecond
+		for _, n := range req.needs {
+			d.Granted = append(d.Granted, n.ref)
+		}
+	} else {
+		d.Next, d.Cancelled = time.UnixMicro(result.wake), !req.snoozes
+	}
+	for _, f := range functions {
+		f(ctx, d)
+	}
 }
 
 // grant records what the run holds.

@@ -204,26 +204,24 @@ func TestSlots_ToBringBack(t *testing.T) {
 	assert.Equal(t, []int64{3}, jobs(slotsOf(1, second).with(waiter{job: 3, wake: now + second}).toBringBack(now, 0)), "the slot is free")
 }
 
-func TestSlots_AddAndRemove(t *testing.T) {
-	for seed := range uint64(5) {
-		rnd := rand.New(rand.NewPCG(seed, 11))
-		s, want := slotsOf(1, 1), map[int64]waiter{}
-		for range 200 {
-			w := waiter{job: rnd.Int64N(40) - 5, wake: rnd.Int64()}
-			if rnd.IntN(2) == 0 {
-				s.add(w)
-				want[w.job] = w
-			} else {
-				s.remove(w.job)
-				delete(want, w.job)
-			}
-			require.Len(t, s.waiters, len(want))
-			require.True(t, slices.IsSortedFunc(s.waiters, func(a, b waiter) int { return int(a.job - b.job) }))
-			for _, w := range s.waiters {
-				require.Equal(t, want[w.job], w)
-			}
-		}
+// A holder that takes much longer than others did is expected to take longer the longer it takes.
+func TestSlots_OverdueHolder(t *testing.T) {
+	s := &slots{max: 1, measuredHold: 10 * ms, owners: map[string]int64{"a": 0}}
+	asks, now := 0, int64(0)
+	for ; now < 3600*1000*ms; asks++ {
+		now += max(s.expectedWait(1, now, true), ms)
 	}
+	assert.Less(t, asks, 30)
+}
+
+// A holder of which nothing is known but how long it has held its slot is expected to hold it for as long again.
+func TestSlots_HolderWithoutMeasuredHold(t *testing.T) {
+	asks := 0
+	for now := int64(ms); now < 30*second; asks++ {
+		s := &slots{max: 1, owners: map[string]int64{"a": 0}}
+		now += max(s.expectedWait(1, now, true), ms)
+	}
+	assert.LessOrEqual(t, asks, 14)
 }
 
 // A simulation is a River client with many workers on the clock of a memory: it polls, brings jobs back at the end of their
@@ -353,7 +351,7 @@ func TestSlots_ManyJobs(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%d jobs of %d ms, %d at once, poll %d ms", c.jobs, c.hold/ms, c.slots, c.poll/ms), func(t *testing.T) {
 			s := newSimulation(t, c.jobs, c.poll, c.hold, nil)
-			s.set("s", SemaphoreOptions{MaxCount: c.slots})
+			s.set(Definition{Semaphore: "s", MaxCount: c.slots})
 			s.needs = func(int64) []need { return []need{s.semaphore("s")} }
 			began, ideal := s.now, c.hold*int64(c.jobs)/int64(c.slots)
 			for len(s.begun) < c.jobs || len(s.running) > 0 {
@@ -404,10 +402,10 @@ func TestDecide_ManyJobsWithSeveralLimits(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newSimulation(t, c.jobs, 100*ms, c.hold, nil)
-			s.set("w", FixedWindowOptions{Limit: 40, Interval: time.Second})
-			s.set("minute", FixedWindowOptions{Limit: 100, Interval: time.Minute})
-			s.set("tenth", FixedWindowOptions{Limit: 10, Interval: time.Second})
-			s.set("s", SemaphoreOptions{MaxCount: 20})
+			s.set(Definition{FixedWindow: "w", Limit: 40, Interval: time.Second})
+			s.set(Definition{FixedWindow: "minute", Limit: 100, Interval: time.Minute})
+			s.set(Definition{FixedWindow: "tenth", Limit: 10, Interval: time.Second})
+			s.set(Definition{Semaphore: "s", MaxCount: 20})
 			s.needs = func(job int64) []need { return c.needs(s.memory, job) }
 			began := s.now
 			for len(s.begun) < c.jobs || len(s.running) > 0 {
@@ -434,7 +432,7 @@ func TestSlots_WaitersThatDoNotCome(t *testing.T) {
 		t.Run(fmt.Sprintf("%d, others wait with them: %v, a window: %v", c.absent, c.early, c.window), func(t *testing.T) {
 			paused := false
 			s := newSimulation(t, 0, 100*ms, 2500*ms, nil)
-			s.set("w", FixedWindowOptions{Limit: 4, Interval: 2 * time.Second})
+			s.set(Definition{FixedWindow: "w", Limit: 4, Interval: 2 * time.Second})
 			s.waitFor = s.mutex("m")
 			s.key(s.waitFor.ref).hold = s.hold
 			s.paused = func(job int64) bool { return paused && job <= c.absent+1 }
@@ -510,14 +508,14 @@ func (s *simulation) measured(began, ideal int64, times, runs float64) {
 
 // 200 jobs at 40 a second: no window has more, nothing is left unused, and each job runs twice at the most.
 func TestWindow_ManyJobs(t *testing.T) {
-	for name, o := range map[string]SlidingWindowOptions{
-		"fixed":   {Limit: 40, Interval: time.Second, Buckets: 1},
-		"sliding": {Limit: 120, Interval: 3 * time.Second, Buckets: 3},
+	for name, o := range map[string]Definition{
+		"fixed":   {SlidingWindow: "w", Limit: 40, Interval: time.Second, Buckets: 1},
+		"sliding": {SlidingWindow: "w", Limit: 120, Interval: 3 * time.Second, Buckets: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const jobs = 200
 			s := newSimulation(t, jobs, 100*ms, ms, nil)
-			s.set("w", o)
+			s.set(o)
 			s.needs = func(int64) []need { return []need{s.sliding("w")} }
 			began := s.now
 			starts := map[int64]int{}
@@ -542,7 +540,7 @@ func TestWindow_ManyJobs(t *testing.T) {
 func TestDynamicWindow_ManyJobs(t *testing.T) {
 	const jobs = 420
 	s := newSimulation(t, 0, 100*ms, ms, nil)
-	s.set("d", DynamicWindowOptions{Interval: 2 * time.Second, Buckets: 2, Capacity: 20, MinLimit: 2})
+	s.set(Definition{DynamicWindow: "d", Interval: 2 * time.Second, Buckets: 2, Capacity: 20, MinLimit: 2})
 	tenants := make(map[int64]string)
 	s.needs = func(job int64) []need { return []need{s.dynamic("d", tenants[job])} }
 	left := map[string]int{}

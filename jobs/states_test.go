@@ -33,7 +33,7 @@ func TestStatesAndModes(t *testing.T) {
 		{"completed", to(rivertype.JobStateCompleted), false, false},
 		{"cancelled", to(rivertype.JobStateCancelled), false, false},
 		{"discarded", to(rivertype.JobStateDiscarded), false, false},
-		{"row deleted", func(job *rivertype.JobRow) { w.exec(`delete from RIVER where id = $1`, job.ID) }, false, false},
+		{"row deleted", func(job *rivertype.JobRow) { w.Exec(`delete from RIVER where id = $1`, job.ID) }, false, false},
 		{"discarded and retried by hand", func(job *rivertype.JobRow) {
 			w.state(job, rivertype.JobStateDiscarded)
 			w.state(job, rivertype.JobStateAvailable)
@@ -44,7 +44,7 @@ func TestStatesAndModes(t *testing.T) {
 		}, false, true},
 		{"worker killed, lease not over", func(job *rivertype.JobRow) {}, true, true},
 		{"worker killed, lease over", func(job *rivertype.JobRow) {
-			w.exec(`update "weir".jobs_holders set until = clock_timestamp() where job = $1`, job.ID)
+			w.Exec(`update "weir".jobs_holders set until = clock_timestamp() where job = $1`, job.ID)
 		}, false, true},
 	} {
 		for _, strict := range []bool{false, true} {
@@ -54,9 +54,9 @@ func TestStatesAndModes(t *testing.T) {
 			}
 			t.Run(cell.name+", "+mode, func(t *testing.T) {
 				d := weir.Must(Declare(Throttle{Strict: strict, Limits: []Limit{{Mutex: mode, Key: "{order}"}}}))
-				first := start(th, w.job("a", orderArgs{i}), d).running(t)
+				first := start(th, w.Job("a", orderArgs{i}), d).running(t)
 				cell.happens(first.JobRow)
-				second := start(th, w.job("b", orderArgs{i}), d)
+				second := start(th, w.Job("b", orderArgs{i}), d)
 				if held {
 					second.throttled(t)
 				} else {
@@ -73,10 +73,10 @@ func TestRetriedByHandTooLate(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
 	d := weir.Must(Declare(Throttle{Strict: true, Limits: []Limit{{Mutex: "m"}}}))
-	first := start(th, w.job("a", nil), d).running(t)
+	first := start(th, w.Job("a", nil), d).running(t)
 	require.NoError(t, first.end(nil))
 	w.state(first.JobRow, rivertype.JobStateDiscarded)
-	second := start(th, w.job("a", nil), d).running(t)
+	second := start(th, w.Job("a", nil), d).running(t)
 	start(th, w.rerun(first.JobRow), d).throttled(t)
 	require.NoError(t, second.end(nil))
 	w.state(second.JobRow, rivertype.JobStateCompleted)
@@ -88,11 +88,11 @@ func TestStrictReentry(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
 	d := weir.Must(Declare(Throttle{Strict: true, Limits: []Limit{{Mutex: "m"}}}))
-	first := start(th, w.job("a", nil), d).running(t)
+	first := start(th, w.Job("a", nil), d).running(t)
 	before, _ := Fence(first.ctx)
 	require.Error(t, first.end(assert.AnError))
 	w.state(first.JobRow, rivertype.JobStateRetryable)
-	other := start(th, w.job("b", nil), d)
+	other := start(th, w.Job("b", nil), d)
 	other.throttled(t)
 	again := start(th, w.rerun(first.JobRow), d).running(t)
 	after, _ := Fence(again.ctx)
@@ -109,7 +109,7 @@ func TestRescuedWhileRunning(t *testing.T) {
 		w := newWorld(t)
 		th := w.throttler(Options{HandOver: -1})
 		d := weir.Must(Declare(Throttle{Strict: strict, Limits: []Limit{{Mutex: "m"}}}))
-		first := start(th, w.job("a", nil), d).running(t)
+		first := start(th, w.Job("a", nil), d).running(t)
 		again := start(th, w.rerun(first.JobRow), d).running(t) // River has rescued it
 		th.renew()
 		<-first.done
@@ -128,33 +128,33 @@ func TestRescuedWhileRunning(t *testing.T) {
 func TestLeaseThatHasEndedIsNotRenewed(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
-	job := start(th, w.job("a", nil), onMutex).running(t)
+	job := start(th, w.Job("a", nil), onMutex).running(t)
 	th.renew()
 	job.running(t)
-	w.exec(`update "weir".jobs_holders set until = clock_timestamp()`)
+	w.Exec(`update "weir".jobs_holders set until = clock_timestamp()`)
 	th.renew()
 	<-job.done
 	require.ErrorIs(t, job.err, ErrLost)
-	require.NoError(t, start(th, w.job("b", nil), onMutex).running(t).end(nil))
+	require.NoError(t, start(th, w.Job("b", nil), onMutex).running(t).end(nil))
 }
 
 // While the row of a lease that has ended is being renewed, another job waits for the outcome, and does not get the slot.
 func TestLeaseThatIsBeingRenewed(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
-	first := start(th, w.job("a", nil), onMutex).running(t)
+	first := start(th, w.Job("a", nil), onMutex).running(t)
 	// A renewal has found the lease alive; the lease ends, and the renewal is not committed yet.
-	tx, err := w.pool.Begin(t.Context())
+	tx, err := w.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	w.exec(`update "weir".jobs_holders set until = clock_timestamp()`)
-	_, err = tx.Exec(t.Context(), w.sql(`update "weir".jobs_holders set until = clock_timestamp() + interval '1 minute'`))
+	w.Exec(`update "weir".jobs_holders set until = clock_timestamp()`)
+	_, err = tx.Exec(t.Context(), w.SQL(`update "weir".jobs_holders set until = clock_timestamp() + interval '1 minute'`))
 	require.NoError(t, err)
 	second := make(chan *started)
-	job := w.job("b", nil)
+	job := w.Job("b", nil)
 	go func() { second <- start(th, job, onMutex) }()
 	require.Eventually(t, func() bool {
-		return w.int(`select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%jobs_holders%'`) == 1
+		return w.Int(`select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%jobs_holders%'`) == 1
 	}, patience, time.Millisecond)
 	require.NoError(t, tx.Commit(t.Context()))
 	(<-second).throttled(t)
@@ -164,22 +164,22 @@ func TestLeaseThatIsBeingRenewed(t *testing.T) {
 func TestOperatorReleases(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
-	require.NoError(t, th.SetSemaphore(t.Context(), "s", SemaphoreOptions{MaxCount: 1}))
+	require.NoError(t, th.Set(t.Context(), Definition{Semaphore: "s", MaxCount: 1}))
 	d := weir.Must(Declare(Throttle{Limits: []Limit{{Semaphore: "s", Key: "k{order}"}}}))
-	job := start(th, w.job("a", orderArgs{1}), d).running(t)
+	job := start(th, w.Job("a", orderArgs{1}), d).running(t)
 	ref := Ref{Semaphore, "s", "k1"}
-	released, err := th.ReleaseJob(t.Context(), Ref{Semaphore, "s", "other"}, job.ID)
+	released, err := th.Release(t.Context(), Ref{Semaphore, "s", "other"}, Holder{Job: job.ID})
 	require.NoError(t, err)
 	assert.False(t, released)
-	released, err = th.ReleaseJob(t.Context(), ref, job.ID)
+	released, err = th.Release(t.Context(), ref, Holder{Job: job.ID})
 	require.NoError(t, err)
 	assert.True(t, released)
-	other := start(th, w.job("a", orderArgs{1}), d).running(t)
+	other := start(th, w.Job("a", orderArgs{1}), d).running(t)
 	th.renew()
 	<-job.done
 	require.ErrorIs(t, job.err, ErrLost)
 	require.NoError(t, other.end(nil))
-	released, err = th.ReleaseJob(t.Context(), ref, job.ID)
+	released, err = th.Release(t.Context(), ref, Holder{Job: job.ID})
 	require.NoError(t, err)
 	assert.False(t, released)
 }

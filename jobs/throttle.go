@@ -20,8 +20,8 @@ type Throttle struct {
 	// that no other job runs between two attempts of this one. If false, they are held while the job is running. Windows
 	// work the same in both modes.
 	Strict bool `yaml:"strict,omitempty"`
-	// Action is what happens to a throttled job. If 0, it is that of [Options].
-	Action Action `yaml:"action,omitempty"`
+	// Cancel cancels a throttled job instead of snoozing it. Its errors have a [ThrottledError].
+	Cancel bool `yaml:"cancel,omitempty"`
 	// MinDelay is the shortest time for which a throttled job is snoozed. If 0, it is that of [Options].
 	MinDelay time.Duration `yaml:"min_delay,omitempty"`
 }
@@ -88,29 +88,6 @@ func (r Ref) String() string {
 	return s
 }
 
-// An Action is what happens to a throttled job.
-type Action uint8
-
-const (
-	// Snooze snoozes the job until it has a chance. It costs no attempt.
-	Snooze Action = iota + 1
-	// Cancel cancels the job. Its errors have a [ThrottledError].
-	Cancel
-)
-
-var actions = textenum.Texts[Action]{Package: "jobs", Type: "Action", Texts: []string{"", "snooze", "cancel"}}
-
-// String returns the action's name, as it is written in a configuration.
-func (a Action) String() string { return actions.String(a) }
-
-// MarshalText writes the action's name.
-func (a Action) MarshalText() ([]byte, error) { return actions.Marshal(a) }
-
-// UnmarshalText reads the action's name.
-func (a *Action) UnmarshalText(text []byte) error {
-	return actions.Unmarshal(a, []byte(short(string(text))))
-}
-
 // A Mode says when a job takes a slot of a mutex or a semaphore, and when it releases it.
 type Mode uint8
 
@@ -138,29 +115,39 @@ func (m *Mode) UnmarshalText(text []byte) error {
 	return modes.Unmarshal(m, []byte(short(string(text))))
 }
 
-// ref returns the limiter that l names, without a key, and the field that has the name. ok is false if there is not exactly
-// one.
-func (l Limit) ref(p *validate.Problems) (ref Ref, field string, ok bool) {
-	found := 0
-	for _, f := range []struct {
-		field string
-		ref   Ref
-	}{
-		{"Mutex", Ref{Type: Mutex, Name: l.Mutex}},
-		{"Semaphore", Ref{Type: Semaphore, Name: l.Semaphore}},
-		{"FixedWindow", Ref{Type: FixedWindow, Name: l.FixedWindow}},
-		{"SlidingWindow", Ref{Type: SlidingWindow, Name: l.SlidingWindow}},
-		{"DynamicWindow", Ref{Type: DynamicWindow, Name: l.DynamicWindow}},
-	} {
-		if f.ref.Name != "" {
-			ref, field = f.ref, f.field
+// A nameField is a field that names a limiter of a type.
+type nameField struct {
+	field string
+	typ   Type
+}
+
+// nameFields are the fields of [Limit] with names. Those of [Definition] are the same without the first.
+var nameFields = []nameField{
+	{"Mutex", Mutex}, {"Semaphore", Semaphore}, {"FixedWindow", FixedWindow}, {"SlidingWindow", SlidingWindow}, {"DynamicWindow", DynamicWindow},
+}
+
+// oneName returns the limiter that the fields with these values name. ok is false if not exactly one is set.
+func oneName(p *validate.Problems, fields []nameField, values ...string) (ref Ref, ok bool) {
+	var all []string
+	found, set := 0, ""
+	for i, f := range fields {
+		all = append(all, "{"+f.field+"}")
+		if values[i] != "" {
 			found++
+			ref, set = Ref{Type: f.typ, Name: values[i]}, f.field
 		}
 	}
 	if found != 1 {
-		p.Add("", found, "must have one of {Mutex}, {Semaphore}, {FixedWindow}, {SlidingWindow} and {DynamicWindow}")
+		p.Add("", found, "must have exactly one of "+strings.Join(all, ", "))
+		return ref, false
 	}
-	return ref, field, found == 1
+	switch {
+	case len(ref.Name) > maxName:
+		p.Add(set, short(ref.Name), "must have 1 to %d bytes", maxName)
+	case strings.ContainsFunc(ref.Name, unprintable):
+		p.Add(set, ref.Name, "must be valid UTF-8 without control characters")
+	}
+	return ref, true
 }
 
 const (
@@ -173,16 +160,6 @@ const (
 
 	defaultDeadline = 24 * time.Hour
 )
-
-// checkName adds what is wrong with the name of a limiter in that field.
-func checkName(p *validate.Problems, field, name string) {
-	switch {
-	case name == "" || len(name) > maxName:
-		p.Add(field, short(name), "must have 1 to %d bytes", maxName)
-	case strings.ContainsFunc(name, unprintable):
-		p.Add(field, name, "must be valid UTF-8 without control characters")
-	}
-}
 
 // A parsedLimit is a Limit that has been checked, with its templates.
 type parsedLimit struct {
@@ -197,23 +174,13 @@ type parsedLimit struct {
 type parsedThrottle struct {
 	limits   []parsedLimit
 	strict   bool
-	action   Action
+	cancel   bool
 	minDelay time.Duration
 }
 
-// parse checks t.
-func (t Throttle) parse() (*parsedThrottle, error) {
-	var p validate.Problems
-	out := t.check(&p)
-	return out, p.Err("jobs")
-}
-
-// check is parse, but adds the problems to p.
+// check parses t, and adds what is wrong with it to p.
 func (t Throttle) check(p *validate.Problems) *parsedThrottle {
-	out := &parsedThrottle{strict: t.Strict, action: t.Action, minDelay: t.MinDelay}
-	if !actions.Has(t.Action) {
-		p.Add("Action", t.Action, "must be snooze or cancel")
-	}
+	out := &parsedThrottle{strict: t.Strict, cancel: t.Cancel, minDelay: t.MinDelay}
 	if t.MinDelay < 0 || t.MinDelay > maxDelay {
 		p.Add("MinDelay", t.MinDelay, "must be 0 to %v", maxDelay)
 	}
@@ -238,11 +205,10 @@ func (t Throttle) check(p *validate.Problems) *parsedThrottle {
 
 // check parses l, and adds its problems to p.
 func (l Limit) check(p *validate.Problems) parsedLimit {
-	ref, field, ok := l.ref(p)
+	ref, ok := oneName(p, nameFields, l.Mutex, l.Semaphore, l.FixedWindow, l.SlidingWindow, l.DynamicWindow)
 	if !ok {
 		return parsedLimit{}
 	}
-	checkName(p, field, ref.Name)
 	u := parsedLimit{ref: ref, mode: l.Mode, deadline: l.Deadline}
 	var problem string
 	if u.key, problem = parseTemplate(l.Key); problem != "" {

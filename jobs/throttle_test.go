@@ -13,31 +13,6 @@ import (
 	"github.com/weir-go/weir"
 )
 
-func TestAction_Text(t *testing.T) {
-	for action, text := range map[Action]string{0: "", Snooze: "snooze", Cancel: "cancel"} {
-		assert.Equal(t, text, action.String())
-		got, err := action.MarshalText()
-		require.NoError(t, err)
-		assert.Equal(t, text, string(got))
-		back := Action(9)
-		require.NoError(t, back.UnmarshalText([]byte(text)))
-		assert.Equal(t, action, back)
-	}
-	for _, action := range []Action{3, math.MaxUint8} {
-		assert.Equal(t, fmt.Sprintf("Action(%d)", action), action.String())
-		_, err := action.MarshalText()
-		assert.ErrorContains(t, err, fmt.Sprintf("Action must be one of snooze, cancel, got \"Action(%d)\"", action))
-		assert.ErrorIs(t, err, weir.ErrInvalidOptions)
-	}
-	for _, text := range []string{"Snooze", " snooze", "snooze\n", "1", "delete"} {
-		action := Cancel
-		err := action.UnmarshalText([]byte(text))
-		assert.ErrorIs(t, err, weir.ErrInvalidOptions, "%q", text)
-		assert.ErrorContains(t, err, fmt.Sprintf("Action must be one of snooze, cancel, got %q", text))
-		assert.Equal(t, Cancel, action, "left alone")
-	}
-}
-
 func TestMode_Text(t *testing.T) {
 	for mode, text := range map[Mode]string{AcquireAndRelease: "acquire_and_release", Acquire: "acquire", Release: "release"} {
 		assert.Equal(t, text, mode.String())
@@ -68,13 +43,10 @@ func TestRef_String(t *testing.T) {
 	assert.Equal(t, `dynamic window "newsletter" key "a\n"`, Ref{Type: DynamicWindow, Name: "newsletter", Key: "a\n"}.String())
 }
 
-func TestThrottle_Parse(t *testing.T) {
-	p, err := Throttle{}.parse()
-	require.NoError(t, err)
-	assert.Equal(t, &parsedThrottle{}, p)
-
-	p, err = Throttle{
-		Strict: true, Action: Cancel, MinDelay: time.Hour,
+func TestThrottle_Check(t *testing.T) {
+	assert.Equal(t, &parsedThrottle{}, weir.Must(Declare(Throttle{})).parsed)
+	p := weir.Must(Declare(Throttle{
+		Strict: true, Cancel: true, MinDelay: time.Hour,
 		Limits: []Limit{
 			{Mutex: "a"},
 			{Mutex: "a", Key: "constant"},
@@ -89,10 +61,9 @@ func TestThrottle_Parse(t *testing.T) {
 			{DynamicWindow: "a", Key: "{x}"},
 			{Mutex: strings.Repeat("n", maxName)},
 		},
-	}.parse()
-	require.NoError(t, err)
+	})).parsed
 	assert.True(t, p.strict)
-	assert.Equal(t, Cancel, p.action)
+	assert.True(t, p.cancel)
 	assert.Equal(t, time.Hour, p.minDelay)
 	require.Len(t, p.limits, 12)
 	for i, want := range []Ref{
@@ -110,7 +81,7 @@ func TestThrottle_Parse(t *testing.T) {
 }
 
 func TestThrottle_NamesWhatIsWrong(t *testing.T) {
-	const none = "must have one of Mutex, Semaphore, FixedWindow, SlidingWindow and DynamicWindow, got "
+	const none = "must have exactly one of Mutex, Semaphore, FixedWindow, SlidingWindow, DynamicWindow, got "
 	for _, c := range []struct {
 		limit Limit
 		want  []string
@@ -137,7 +108,7 @@ func TestThrottle_NamesWhatIsWrong(t *testing.T) {
 		{Limit{Mutex: "a", Owner: "o", Mode: Acquire, Deadline: -2}, []string{"Deadline must be -1 or 0 to 87600h0m0s, got -2ns"}},
 		{Limit{Mutex: "a", Owner: "o", Mode: Acquire, Deadline: math.MaxInt64}, []string{"Deadline must be -1 or 0 to 87600h0m0s, got 2562047h47m16.854775807s"}},
 	} {
-		_, err := Throttle{Limits: []Limit{{Mutex: "right"}, c.limit}}.parse()
+		_, err := Declare(Throttle{Limits: []Limit{{Mutex: "right"}, c.limit}})
 		require.ErrorIs(t, err, weir.ErrInvalidOptions, "%+v", c.limit)
 		for _, want := range c.want {
 			assert.ErrorContains(t, err, want, "%+v", c.limit)
@@ -149,17 +120,16 @@ func TestThrottle_NamesWhatIsWrong(t *testing.T) {
 		throttle Throttle
 		want     string
 	}{
-		{Throttle{Action: 3}, "Action must be snooze or cancel, got Action(3)"},
 		{Throttle{MinDelay: -1}, "MinDelay must be 0 to 87600h0m0s, got -1ns"},
 		{Throttle{MinDelay: maxDelay + 1}, "MinDelay must be 0 to 87600h0m0s, got 87600h0m0.000000001s"},
 		{Throttle{Limits: make([]Limit, maxLimits+1)}, "Limits must have at most 20 elements, got 21"},
 	} {
-		_, err := c.throttle.parse()
+		_, err := Declare(c.throttle)
 		assert.ErrorIs(t, err, weir.ErrInvalidOptions)
 		assert.ErrorContains(t, err, c.want)
 	}
-	_, err := Throttle{Action: 9, MinDelay: -5, Limits: []Limit{{}, {Mutex: "a", Key: "}"}}}.parse()
-	for _, want := range []string{"Action must", "MinDelay must", "Limits[0] must", "Limits[1].Key must"} {
+	_, err := Declare(Throttle{MinDelay: -5, Limits: []Limit{{}, {Mutex: "a", Key: "}"}}})
+	for _, want := range []string{"MinDelay must", "Limits[0] must", "Limits[1].Key must"} {
 		assert.ErrorContains(t, err, want, "all at once")
 	}
 }
@@ -168,7 +138,7 @@ func TestThrottle_NamesWhatIsWrong(t *testing.T) {
 func TestThrottle_BoundsErrors(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	for _, l := range []Limit{{Mutex: long}, {Mutex: "a", Key: long}, {Mutex: "a", Key: long + "{"}, {Mutex: "a", Owner: "{" + long + ".}"}} {
-		_, err := Throttle{Limits: []Limit{l}}.parse()
+		_, err := Declare(Throttle{Limits: []Limit{l}})
 		require.ErrorIs(t, err, weir.ErrInvalidOptions)
 		assert.Less(t, len(err.Error()), 1000)
 	}
@@ -191,4 +161,25 @@ func TestDeclare_Errors(t *testing.T) {
 	d, err = Declare(Throttle{})
 	require.NoError(t, err)
 	assert.Len(t, d.Plugins(), 1)
+}
+
+func TestKindThrottles_Of(t *testing.T) {
+	c := Config{Throttles: []KindThrottle{
+		{Kinds: []string{"mail"}, Throttle: Throttle{MinDelay: 1}},
+		{Kinds: []string{"mail*", "mail_a", "m*"}, Throttle: Throttle{MinDelay: 2}},
+		{Kinds: []string{"*"}, Throttle: Throttle{MinDelay: 3}},
+		{Kinds: []string{"other", "mail_b"}, Throttle: Throttle{MinDelay: 4}},
+	}}
+	_, rules, err := c.parse()
+	require.NoError(t, err)
+	for kind, want := range map[string][]time.Duration{
+		"mail": {1, 2, 3}, "mail_a": {2, 3}, "mail_b": {2, 3, 4}, "mailx": {2, 3}, "m": {2, 3}, "Mail": {3}, "": {3}, "other": {3, 4}, "mail*": {2, 3}, "amail": {3},
+	} {
+		var got []time.Duration
+		for _, p := range rules.of(kind) {
+			got = append(got, p.minDelay)
+		}
+		assert.Equal(t, want, got, "%q", kind)
+	}
+	assert.Empty(t, kindThrottles(nil).of("mail"))
 }

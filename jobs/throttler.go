@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,11 +26,11 @@ type Throttler struct {
 	batcher   *batcher
 	events    *eventqueue.Queue[Event]
 	throttles atomic.Pointer[kindThrottles]
-	metrics   *metrics
 	lead      atomic.Int64 // how much earlier than their turn jobs are brought back, µs
 	now       func() time.Time
 
 	mu           sync.Mutex
+	onDecision   []func(context.Context, Decision)
 	sessions     map[*session]bool // of jobs that hold slots
 	databaseLost bool              // the last transaction has failed
 
@@ -66,13 +67,9 @@ func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (t *Throttler, err
 	if err := t.Apply(ctx, o.Config); err != nil {
 		return nil, err
 	}
-	if t.metrics, err = newMetrics(o.MeterProvider, t.Limiters); err != nil {
-		return nil, err
-	}
 	config := pool.Config()
 	config.MaxConns, config.MinConns, config.MinIdleConns = ownConns, 0, 0
 	if t.own, err = pgxpool.NewWithConfig(context.WithoutCancel(ctx), config); err != nil {
-		_ = t.metrics.callback.Unregister()
 		return nil, fmt.Errorf("jobs: New: %w", err)
 	}
 	d := &database{pool: t.own, sql: t.sql, lease: options.Lease, lead: t.lead.Load, ids: map[Ref]int64{}, definitions: map[int64]rules{}, liveHolders: map[int64]int64{}}
@@ -134,18 +131,25 @@ func (t *Throttler) Apply(ctx context.Context, c Config) error {
 	return nil
 }
 
+// OnDecision adds a function that is called with each decision, on the goroutine of the job, before the job starts or its run
+// ends. Package jobs/jobsmetrics counts decisions by it.
+func (t *Throttler) OnDecision(f func(context.Context, Decision)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.onDecision = append(slices.Clip(t.onDecision), f)
+}
+
 // Close releases what is left to release, and ends the goroutines and the connections of the Throttler. Jobs that start
 // later are snoozed. Methods that set, list, inspect, release or remove limiters work after Close, as long as the pool does.
-// It returns the error of the OpenTelemetry meter, the first time.
-func (t *Throttler) Close() (err error) {
+// The error is always nil.
+func (t *Throttler) Close() error {
 	t.closing.Do(func() {
 		t.close()
 		t.maintained.Wait()
 		t.batcher.close()
 		t.own.Close()
-		err = t.metrics.callback.Unregister()
 	})
-	return err
+	return nil
 }
 
 // reportTransaction is called with the result of each transaction.

@@ -47,7 +47,7 @@ func TestConcurrency_RejectsWithoutItsLock(t *testing.T) {
 // A waiter that has its answer may ask again at once: it must not be rejected although permits are free, or the
 // limiter is closed. The many waiters behind it have the call that answers them last long enough to see that.
 func TestConcurrency_WaitersSeeWhatTheyWereTold(t *testing.T) {
-	const rounds, waiters = 60, 200
+	const rounds, waiters = 20, 100
 	for name, end := range map[string]func(c *Concurrency, held Lease) error{
 		"released": func(_ *Concurrency, held Lease) error { held.Release(); return nil },
 		"refunded": func(_ *Concurrency, held Lease) error { held.Refund(); return nil },

@@ -39,7 +39,7 @@ func TestLease_AdjustAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := rand.New(rand.NewPCG(3, 4))
-				for range 300 {
+				for range 60 {
 					guessed, known := open(), open()
 					for range 12 {
 						estimate, cost := r.IntN(8), r.IntN(8)

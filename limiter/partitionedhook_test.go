@@ -103,7 +103,7 @@ func TestPartitioned_HousekeepingWithBadHooks(t *testing.T) {
 					for key := range keys {
 						mustAcquire(t, p, key, 1)
 					}
-					time.Sleep(time.Minute)
+					time.Sleep(10 * time.Second)
 					if hook == "IdleDuration" {
 						assert.Equal(t, bad, p.Len(), "what never says that it is idle is kept")
 					} else {

@@ -62,7 +62,6 @@ func (s *shard[K]) find(hash uint64, key K) *entry[K] {
 // home returns the place in which the search for an entry begins, of n places.
 func home(tag uint32, n int) int { return int(uint64(tag) * uint64(n) >> 32) }
 
-// table returns the places.
 func (s *shard[K]) table() []place[K] {
 	if all := s.places.Load(); all != nil {
 		return *all
@@ -167,7 +166,6 @@ func (s *shard[K]) clear() []partition[K] {
 	return all
 }
 
-// all returns all partitions.
 func (s *shard[K]) all() []partition[K] {
 	all := make([]partition[K], 0, s.n)
 	for i := range s.table() {

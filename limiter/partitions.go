@@ -54,7 +54,6 @@ func shardCount(expected int) int {
 	return n
 }
 
-// hash returns the hash of a key.
 func (p *partitions[K]) hash(key K) uint64 {
 	if p.fixed {
 		if text, ok := any(key).(string); ok {

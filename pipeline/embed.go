@@ -17,7 +17,6 @@ type embedded struct{ pipeline *Pipeline }
 // Pipeline returns the pipeline that is embedded.
 func (e embedded) Pipeline() *Pipeline { return e.pipeline }
 
-// Name returns the name of the pipeline.
 func (e embedded) Name() string { return e.pipeline.Name() }
 
 // Execute runs next through the pipeline.

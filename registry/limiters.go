@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/rate"
+	"github.com/weir-go/weir/store"
 )
 
 // kindName returns the name of the kind of a limiter.
@@ -70,13 +71,15 @@ func (b *Builder) Concurrency(name string, o limiter.ConcurrencyOptions) *limite
 
 // A LimiterInfo describes a limiter of the registry.
 type LimiterInfo struct {
-	Name       string        // as given to the Builder
-	Kind       string        // such as "token bucket"
-	Options    LimiterConfig // the options in force
-	Configured LimiterConfig // the options that the pipelines want; other than Options only during an override
-	Override   *Override     // nil if the limits are not overridden
-	Limiter    any           // such as a *limiter.TokenBucket or a *store.Limiter
-	Pipelines  []string      // the pipelines that use it, each as name or name/instance, sorted
+	Name        string        // as given to the Builder
+	Kind        string        // such as "token bucket"
+	Partitioned bool          // it has the limits for each key
+	Shared      bool          // its state is in a store
+	Options     LimiterConfig // the options in force
+	Configured  LimiterConfig // the options that the pipelines want; other than Options only during an override
+	Override    *Override     // nil if the limits are not overridden
+	Limiter     any           // such as a *limiter.TokenBucket or a *store.Limiter
+	Pipelines   []string      // the pipelines that use it, each as name or name/instance, sorted
 }
 
 // Limiters yields the limiters that versions in force use, sorted by name.
@@ -107,7 +110,11 @@ func (r *Registry) Limiters() iter.Seq2[string, LimiterInfo] {
 // info describes the limiter, without its pipelines.
 func (res *resource) info() *LimiterInfo {
 	o := res.options.(LimiterConfig)
-	i := &LimiterInfo{Name: res.id.name, Kind: res.id.kind, Options: o, Configured: o, Limiter: res.value}
+	_, keyed := res.value.(*store.Partitioned)
+	i := &LimiterInfo{
+		Name: res.id.name, Kind: res.id.kind, Partitioned: keyed || res.partitioned != nil, Shared: res.inStore != nil,
+		Options: o, Configured: o, Limiter: res.value,
+	}
 	if i.Override = res.overridden(); i.Override != nil {
 		i.Options.Limits = rate.Of(i.Override.Options)
 	}

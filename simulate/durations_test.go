@@ -10,7 +10,7 @@ import (
 )
 
 func TestDurations(t *testing.T) {
-	const n = 100_000
+	const n = 20_000
 	draw := func(d Durations) (mean float64, shareBelow func(time.Duration) float64) {
 		require.NoError(t, problemsOf(d))
 		r := newRand(1, 1)

@@ -292,7 +292,7 @@ func TestBlock_FarStore(t *testing.T) {
 
 // Close returns what is borrowed, also if a Store is closed while one of its limiters is.
 func TestBlock_ReturnedByClose(t *testing.T) {
-	const keys = 500
+	const keys = 100
 	for name, closing := range map[string]func(s *store.Store, p *store.Partitioned){
 		"limiter": func(_ *store.Store, p *store.Partitioned) { _ = p.Close() },
 		"store":   func(s *store.Store, _ *store.Partitioned) { _ = s.Close() },

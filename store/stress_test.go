@@ -37,18 +37,23 @@ func TestStore_ConcurrentSafe(t *testing.T) {
 	for range 6 {
 		s := must(store.New(b, &o))(t)
 		use := uses(t, s)
+		const calls = 200 // of each of eight
+		var called atomic.Int64
 		var wg sync.WaitGroup
 		for i := range 8 {
 			random := rand.New(rand.NewPCG(uint64(i), 9))
 			wg.Go(func() {
-				for begun := time.Now(); time.Since(begun) < 150*time.Millisecond; {
+				for range calls {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.IntN(3000))*time.Microsecond)
 					use[random.IntN(len(use))](ctx, random)
 					cancel()
+					called.Add(1)
 				}
 			})
 		}
-		time.Sleep(100 * time.Millisecond) // in real time: the others are at work
+		for called.Load() < 8*calls/2 { // the others are at work
+			time.Sleep(time.Millisecond)
+		}
 		wg.Go(func() { _ = s.Close() })
 		_ = s.Close()
 		wg.Wait()

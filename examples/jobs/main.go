@@ -53,7 +53,7 @@ func run(ctx context.Context, out io.Writer, batch bool) error {
 	}
 	return start(ctx, server.URL, &newsletter{
 		out:    out,
-		window: jobs.DynamicWindowOptions{Interval: 2 * time.Second, Capacity: 24},
+		window: jobs.Definition{DynamicWindow: "newsletter", Interval: 2 * time.Second, Capacity: 24},
 		tenants: []tenant{
 			{name: "acme", mails: 120},
 			{name: "globex", mails: 60, joins: 3 * time.Second},

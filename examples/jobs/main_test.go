@@ -21,7 +21,7 @@ func TestNewsletterIsShared(t *testing.T) {
 	var out strings.Builder
 	runProgram(t, &out, &newsletter{
 		out:    &out,
-		window: jobs.DynamicWindowOptions{Interval: time.Second, Capacity: 12},
+		window: jobs.Definition{DynamicWindow: "newsletter", Interval: time.Second, Capacity: 12},
 		tenants: []tenant{
 			{name: "first", mails: 60},
 			{name: "second", mails: 30, joins: 1500 * time.Millisecond},

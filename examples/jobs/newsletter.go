@@ -35,7 +35,7 @@ func (mailArgs) Plugins() []rivertype.Plugin { return perTenant.Plugins() }
 // A newsletter is sent to the readers of several tenants.
 type newsletter struct {
 	out     io.Writer
-	window  jobs.DynamicWindowOptions
+	window  jobs.Definition
 	tenants []tenant
 }
 
@@ -54,7 +54,7 @@ func (n *newsletter) workers(*app) *river.Workers {
 }
 
 func (n *newsletter) run(ctx context.Context, a *app) error {
-	if err := a.throttler.SetDynamicWindow(ctx, "newsletter", n.window); err != nil {
+	if err := a.throttler.Set(ctx, n.window); err != nil {
 		return err
 	}
 	if err := n.awaitWindow(ctx, a); err != nil {

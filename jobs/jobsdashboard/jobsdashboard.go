@@ -69,10 +69,7 @@ func (a adapter) Inspect(ctx context.Context, limiter dashboard.JobRef) (dashboa
 }
 
 func (a adapter) Release(ctx context.Context, limiter dashboard.JobRef, holder dashboard.JobHolder) (released bool, err error) {
-	if holder.Owner != "" {
-		return a.throttler.Release(ctx, toRef(limiter), holder.Owner)
-	}
-	return a.throttler.ReleaseJob(ctx, toRef(limiter), holder.Job)
+	return a.throttler.Release(ctx, toRef(limiter), jobs.Holder{Job: holder.Job, Owner: holder.Owner})
 }
 
 func toRef(r dashboard.JobRef) jobs.Ref {

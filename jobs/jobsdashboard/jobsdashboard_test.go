@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -15,10 +14,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
-	"github.com/riverqueue/river/rivermigrate"
 	"github.com/riverqueue/river/rivertype"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -27,6 +24,7 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/dashboard"
 	"github.com/weir-go/weir/jobs"
+	"github.com/weir-go/weir/jobs/internal/jobstest"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/tools/testserver"
 )
@@ -69,34 +67,22 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	ctx := t.Context()
-	pool, err := pgxpool.New(ctx, testserver.Postgres(t).URL)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	const schema, riverSchema = "jobsdashboard_weir", "jobsdashboard_river"
-	drop := fmt.Sprintf("drop schema if exists %s cascade; drop schema if exists %s cascade", schema, riverSchema)
-	_, err = pool.Exec(ctx, drop+"; create schema "+riverSchema)
-	require.NoError(t, err)
-	t.Cleanup(func() { _, _ = pool.Exec(context.Background(), drop) })
-	quiet := slog.New(slog.DiscardHandler)
-	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Schema: riverSchema, Logger: quiet})
-	require.NoError(t, err)
-	_, err = migrator.Migrate(ctx, rivermigrate.DirectionUp, nil)
-	require.NoError(t, err)
-	require.NoError(t, jobs.Migrate(ctx, pool, schema))
+	db := jobstest.New(t, testserver.Postgres(t).URL, jobs.Migrate)
 
 	w := &world{importer: &importer{begun: make(chan int64, 10), lost: make(chan error, 10)}}
-	w.throttler, err = jobs.New(ctx, pool, &jobs.Options{
-		Schema: schema, RiverSchema: riverSchema, Lease: 8 * time.Second, // within a quarter of it, a job sees that it has lost its slot
+	var err error
+	w.throttler, err = jobs.New(ctx, db.Pool, &jobs.Options{
+		Schema: db.Schema, RiverSchema: db.River, Lease: 8 * time.Second, // within a quarter of it, a job sees that it has lost its slot
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, w.throttler.Close()) })
-	require.NoError(t, w.throttler.SetSemaphore(ctx, "imports", jobs.SemaphoreOptions{MaxCount: 3}))
-	require.NoError(t, w.throttler.SetFixedWindow(ctx, "starts", jobs.FixedWindowOptions{Limit: 100, Interval: 90 * time.Second}))
+	require.NoError(t, w.throttler.Set(ctx, jobs.Definition{Semaphore: "imports", MaxCount: 3}))
+	require.NoError(t, w.throttler.Set(ctx, jobs.Definition{FixedWindow: "starts", Limit: 100, Interval: 90 * time.Second}))
 
 	workers := river.NewWorkers()
 	river.AddWorker(workers, jobs.Throttled(w.importer, importing))
-	w.client, err = river.NewClient(riverpgxv5.New(pool), &river.Config{
-		Schema: riverSchema, Logger: quiet, Workers: workers, FetchPollInterval: 100 * time.Millisecond,
+	w.client, err = river.NewClient(riverpgxv5.New(db.Pool), &river.Config{
+		Schema: db.River, Logger: slog.New(slog.DiscardHandler), Workers: workers, FetchPollInterval: 100 * time.Millisecond,
 		Queues:  map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 10}},
 		Plugins: []rivertype.Plugin{w.throttler.Plugin()},
 	})
@@ -155,7 +141,7 @@ func TestJobs(t *testing.T) {
 		require.NoError(t, err)
 		texts := map[string]string{}
 		for _, l := range limiters {
-			texts[l.String()] = l.Options
+			texts[l.Type+"/"+l.Name] = l.Options
 			if l.Name == "tenants" {
 				assert.Equal(t, []int{1, 1, 1}, []int{l.Keys, l.Holders, l.Waiters})
 			}

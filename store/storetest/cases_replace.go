@@ -18,7 +18,6 @@ func (p *probe) replaces(d *backend.Definition, key string, old, next backend.St
 	}
 }
 
-// replaceOne replaces one state.
 func replaceOne(ctx context.Context, b backend.Backend, d *backend.Definition, key string, old, next backend.State) (bool, error) {
 	r := &backend.Replacement{Definition: d, Key: key, Old: old, Next: next}
 	if err := b.Replace(ctx, []*backend.Replacement{r}); err != nil {

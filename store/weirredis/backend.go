@@ -114,7 +114,6 @@ func (b *Backend) Close() error {
 // maxPlaces is the largest number of limiters whose places are kept.
 const maxPlaces = 4096
 
-// places returns the places of a limiter.
 func (b *Backend) places(limiter string) *limiterPlaces {
 	b.mu.RLock()
 	l := b.limiters[limiter]

@@ -49,7 +49,6 @@ const (
 	defMark    = ":def"
 )
 
-// channel returns the channel of notices.
 func (n names) channel() string { return n.prefix + ":notices" }
 
 // notice parses a message on the channel; ok is false for messages of others.

@@ -52,7 +52,6 @@ func (e *PolicyError) Error() string {
 // Is reports whether target is [pipeline.ErrRejected].
 func (e *PolicyError) Is(target error) bool { return target == pipeline.ErrRejected }
 
-// Unwrap returns Err.
 func (e *PolicyError) Unwrap() error { return e.Err }
 
 // Timeout reports whether a timeout was exceeded, as the method of a [net.Error] does.

@@ -138,13 +138,18 @@ var folders = []folder{
 
 	{
 		name:       "jobs",
-		mayImport:  []string{"limiter", "store/weirpostgres/pgmigrate", "internal/eventqueue"},
-		thirdParty: []string{"github.com/riverqueue/river", "github.com/jackc/pgx/v5", "go.yaml.in/yaml/v4", "go.opentelemetry.io/otel"},
+		mayImport:  []string{"store/weirpostgres/pgmigrate", "internal/eventqueue"},
+		thirdParty: []string{"github.com/riverqueue/river", "github.com/jackc/pgx/v5"},
 	},
 
 	// A module of its own, because the gateway needs what no package does: a Prometheus exporter, drivers, a verifier of tokens.
 	// Apart from jobs, whose users need not link the dashboard.
 	{name: "jobs/jobsdashboard", mayImport: []string{"jobs", "dashboard"}, testOnly: []string{"github.com/riverqueue/river", "github.com/jackc/pgx/v5"}},
+	// Apart from jobs, so that a program links YAML and OpenTelemetry only if it asks for them.
+	{name: "jobs/jobsconfig", mayImport: []string{"jobs"}, thirdParty: []string{"go.yaml.in/yaml/v4"}},
+	{name: "jobs/jobsmetrics", mayImport: []string{"jobs"}, thirdParty: []string{"go.opentelemetry.io/otel"}, testOnly: []string{"github.com/riverqueue/river"}},
+	{name: "jobs/internal/jobstest", mayImport: []string{"store/weirpostgres/pgmigrate"}, testing: true,
+		thirdParty: []string{"github.com/riverqueue/river", "github.com/jackc/pgx/v5", "github.com/stretchr/testify"}},
 
 	{name: "cmd/weir", mayImport: []string{"..."}, thirdParty: []string{"..."}, leaf: true},
 

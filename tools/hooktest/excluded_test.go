@@ -6,10 +6,10 @@ var excluded = map[string]string{
 	"budget.Refund(b)":              "calls Refund of a Refunder and nothing else, on the caller's goroutine",
 	"weirfailsafe.RetryAfter(exec)": "what failsafe-go hands to its own delay functions",
 	"backend.Valid(check)":          "called by a backend, which gives it a function of its own",
-	"jobs.Beginner.Begin":           "a pool of connections, of the driver's",
 	"jobs.Declaration.Work(work)":   "called by River, with functions of its own, on River's goroutine",
 	"jobs.Migrate(db)":              "a pool of connections, of the driver's",
-	"jobs.Options.MeterProvider":    "an SDK of OpenTelemetry",
+	"jobs.Throttler.OnDecision(f)":  "called on the goroutine of the job, with no lock held and after its slots are recorded; River recovers",
+	"jobsmetrics.Observe(p)":        "an SDK of OpenTelemetry",
 	"jobs.Options.OnEvent":          "called by internal/eventqueue, whose own tests drive it as the rows here would",
 	"jobs.Throttled(worker)":        "called by River, on River's goroutine",
 

@@ -32,6 +32,7 @@ var packages = map[string]string{
 	"http":           "net/http",
 	"insecure":       "google.golang.org/grpc/credentials/insecure",
 	"jobs":           "github.com/weir-go/weir/jobs",
+	"jobsconfig":     "github.com/weir-go/weir/jobs/jobsconfig",
 	"limiter":        "github.com/weir-go/weir/limiter",
 	"limitertest":    "github.com/weir-go/weir/limiter/limitertest",
 	"log":            "log",

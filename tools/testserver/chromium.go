@@ -10,36 +10,13 @@ import (
 
 var browsers = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "chromium-headless-shell"}
 
-func browser(t testing.TB) string {
-	t.Helper()
-	return needed(t, "WEIR_CHROMIUM", "apt-get install chromium, brew install chromium", browsers...)
-}
-
-// Chromium returns the path of a Chromium or Chrome, and the flags to run it without a window: with a profile in
-// a temporary folder of the test, and without requests of its own. The flags of the test follow them:
-//
-//	program, flags := testserver.Chromium(t)
-//	cmd := exec.CommandContext(t.Context(), program, append(flags, "--dump-dom", url)...)
-//
-// For a test that drives a browser, StartChromium is the better choice: that browser does not outlive the test.
-func Chromium(t testing.TB) (program string, flags []string) {
-	t.Helper()
-	program = browser(t)
-	profile, err := os.MkdirTemp("", "weir-chromium-") //nolint:usetesting // t.TempDir fails where a dying process writes a last file
-	if err != nil {
-		t.Fatalf("the profile of Chromium: %v", err)
-	}
-	t.Cleanup(func() { removeAll(profile) })
-	return program, chromiumFlags(profile)
-}
-
 // StartChromium starts a Chromium without a window, stopped at the test's end. The URL of the server is that of DevTools:
 // GET URL/json/version returns its WebSocket, and PUT URL/json/new?address opens a page. flags follow those of
 // Chromium.
 func StartChromium(t testing.TB, flags ...string) *Server {
 	t.Helper()
-	program := browser(t)
-	return webserver(t, nil, recipe{
+	program := needed(t, "WEIR_CHROMIUM", "apt-get install chromium, brew install chromium", browsers...)
+	return webserver(t, recipe{
 		name:    "chromium",
 		says:    "devtools listening on",
 		answers: func(addr string) error { return getOK("http://" + addr + "/json/version") },

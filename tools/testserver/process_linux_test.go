@@ -24,7 +24,6 @@ func TestServersDieWithTheProcess(t *testing.T) {
 	t.Run("programs", func(t *testing.T) {
 		dieWithTheProcess(t, func() []*Server {
 			return []*Server{
-				Nginx(t, "server { listen {{addr}}; }"), Caddy(t, "http://{{addr}}\nrespond hello"),
 				Prometheus(t, "scrape_configs: []").Server, StartChromium(t),
 			}
 		})

@@ -7,9 +7,11 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -21,8 +23,8 @@ type PrometheusServer struct{ *Server }
 // it must be absolute.
 func Prometheus(t testing.TB, config string) *PrometheusServer {
 	t.Helper()
-	prometheus, err := program("WEIR_PROMETHEUS", "apt-get install prometheus, brew install prometheus", "prometheus")
-	return &PrometheusServer{webserver(t, err, recipe{
+	prometheus := needed(t, "WEIR_PROMETHEUS", "apt-get install prometheus, brew install prometheus", "prometheus")
+	return &PrometheusServer{webserver(t, recipe{
 		name:    "prometheus",
 		says:    "server is ready to receive web requests",
 		answers: func(addr string) error { return getOK("http://" + addr + "/-/ready") },
@@ -33,7 +35,7 @@ func Prometheus(t testing.TB, config string) *PrometheusServer {
 				"--storage.tsdb.path", filepath.Join(data, "tsdb"),
 				"--web.listen-address", hostPort(port),
 			)
-			return cmd, writeConfig(file, config, port)
+			return cmd, os.WriteFile(file, []byte(strings.ReplaceAll(config, address, hostPort(port))), 0o600)
 		},
 	})}
 }

@@ -1,7 +1,6 @@
 package testserver
 
 import (
-	"bytes"
 	"io"
 	"net"
 	"os"
@@ -80,27 +79,6 @@ func endsAtOnce(t *testing.T, addr string) {
 	ended(t, conn)
 }
 
-func TestProxyPasses(t *testing.T) {
-	p := NewProxy(t, echo(t))
-	conn := connect(t, p.Addr())
-	say(t, conn, "hello")
-	hear(t, conn, "hello")
-	require.Equal(t, 1, p.Connections())
-
-	// One side that closes is no reason to lose what the other still sends.
-	big := bytes.Repeat([]byte("weir"), 1<<20)
-	var sent sync.WaitGroup
-	sent.Go(func() {
-		_, _ = conn.Write(big)
-		_ = conn.(*net.TCPConn).CloseWrite()
-	})
-	got, err := io.ReadAll(conn)
-	sent.Wait()
-	require.NoError(t, err)
-	require.True(t, bytes.Equal(big, got))
-	require.Eventually(t, func() bool { return p.Connections() == 0 }, patience, time.Millisecond)
-}
-
 func TestProxyDelay(t *testing.T) {
 	p := NewProxy(t, echo(t))
 	conn := connect(t, p.Addr())
@@ -136,22 +114,6 @@ func TestProxyCut(t *testing.T) {
 	hear(t, conn, "y")
 }
 
-func TestProxyRefuse(t *testing.T) {
-	p := NewProxy(t, echo(t))
-	before := connect(t, p.Addr())
-	say(t, before, "x")
-	hear(t, before, "x")
-
-	p.Refuse(true)
-	endsAtOnce(t, p.Addr())
-	say(t, before, "y")
-	hear(t, before, "y")
-	p.Refuse(false)
-	after := connect(t, p.Addr())
-	say(t, after, "z")
-	hear(t, after, "z")
-}
-
 func TestProxyBlackhole(t *testing.T) {
 	p := NewProxy(t, echo(t))
 	quiet, loud := connect(t, p.Addr()), connect(t, p.Addr())
@@ -172,30 +134,6 @@ func TestProxyBlackhole(t *testing.T) {
 	ended(t, late)
 	say(t, quiet, "still")
 	hear(t, quiet, "still")
-}
-
-// What is under way when the blackhole opens does not arrive either.
-func TestProxyBlackholeAfterDelay(t *testing.T) {
-	p := NewProxy(t, echo(t))
-	p.Delay(10 * time.Millisecond)
-	conn := connect(t, p.Addr())
-	say(t, conn, "lost")
-	p.Blackhole(true)
-	hearNothing(t, conn)
-}
-
-// In a blackhole the other side does not learn that one closed.
-func TestProxyBlackholeKeepsTheEndToItself(t *testing.T) {
-	p := NewProxy(t, echo(t))
-	conn := connect(t, p.Addr())
-	say(t, conn, "x")
-	hear(t, conn, "x")
-	p.Blackhole(true)
-	conn.Close()
-	require.Equal(t, 1, p.Connections())
-	p.Blackhole(false)
-	p.Cut()
-	require.Zero(t, p.Connections())
 }
 
 func TestProxyWithoutServer(t *testing.T) {

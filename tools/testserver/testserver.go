@@ -7,8 +7,8 @@
 //   - a program on this machine: redis-server or valkey-server; initdb and postgres.
 //   - Docker, with the images redis:7 and postgres:15.
 //
-// nginx, Caddy, Prometheus and Chromium are programs on this machine: the one that WEIR_NGINX, WEIR_CADDY,
-// WEIR_PROMETHEUS, WEIR_PROMTOOL or WEIR_CHROMIUM names, or else one on PATH. Each test gets its own.
+// Prometheus and Chromium are programs on this machine: the one that WEIR_PROMETHEUS, WEIR_PROMTOOL or WEIR_CHROMIUM names, or
+// else one on PATH. Each test gets its own.
 //
 // A test that finds none is skipped and says what to do about it; with WEIR_REQUIRE_SERVERS=1 it fails instead.
 //

@@ -11,9 +11,6 @@ import (
 	"github.com/weir-go/weir/transport/internal/admission"
 )
 
-// GlobalPolicy is the name of [LimitsOptions.Global] in events and rejections.
-const GlobalPolicy = admission.GlobalPolicy
-
 // LimitsOptions are the options of [NewLimits]. The zero value limits nothing.
 type LimitsOptions struct {
 	// Name is the name of the pipeline in events. The name of the strategy is that of
@@ -21,10 +18,10 @@ type LimitsOptions struct {
 	Name string `json:"name,omitempty" yaml:"name,omitempty"`
 	// Global is asked about every call that is not exempt, before the policies of its
 	// method. If two interceptors of these Limits are in one chain, it is asked once.
-	// With the zero Policy there is no global limit.
+	// With the zero Policy there is no global limit. Its name in events and rejections
+	// is "global".
 	Global Policy `json:"-" yaml:"-"`
-	// Policies are the policies that Methods name. The name [GlobalPolicy] is
-	// reserved.
+	// Policies are the policies that Methods name. The name "global" is reserved.
 	Policies map[string]Policy `json:"-" yaml:"-"`
 	// Registry has pipelines that Methods can name like Policies; see [ByPipeline].
 	// If nil, Methods can name only Policies.
@@ -55,8 +52,7 @@ type LimitsOptions struct {
 	Shadow bool `json:"shadow,omitempty" yaml:"shadow,omitempty"`
 	// Listener receives the decisions of the policies, as the events and
 	// measurements of strategies/ratelimit, as [EventFailed] and [EventFailedOpen], and
-	// as the event of strategies/timeout for a [Policy.Timeout], whose Err is the
-	// [*TimeoutError]. If nil, nothing is reported.
+	// as that of strategies/timeout for a [Policy.Timeout]. If nil, nothing is reported.
 	Listener pipeline.Listener `json:"-" yaml:"-"`
 }
 

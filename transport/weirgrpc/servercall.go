@@ -128,12 +128,12 @@ func (c *call) releaseAdmitted() {
 // handleTimed runs the handler within the Timeout of the route. A success that comes too late is one.
 func (c *call) handleTimed(ctx context.Context) (response any, err error) {
 	p := c.route.timed
-	cause := &TimeoutError{Policy: p.Name, After: p.Timeout}
+	cause := timedOut{&timeout.Error{Source: p.Source, After: p.Timeout}}
 	limited, cancel := context.WithTimeoutCause(ctx, p.Timeout, cause)
 	defer cancel()
 	response, err = c.handle(limited)
 	if err != nil && context.Cause(limited) == error(cause) && endedByContext(err) { //nolint:errorlint // it is this very cause
-		c.Report(ctx, &p.Policy, timeout.EventTimeout, pipeline.SeverityError, cause)
+		c.Report(ctx, &p.Policy, timeout.EventTimeout, pipeline.SeverityError, cause.err)
 		return nil, cause
 	}
 	return response, err
@@ -145,8 +145,8 @@ func endedByContext(err error) bool {
 	case codes.Canceled, codes.DeadlineExceeded:
 		return true
 	}
-	_, timedOut := errors.AsType[*TimeoutError](err)
-	return timedOut || pipeline.IsContextError(err)
+	_, late := errors.AsType[timedOut](err)
+	return late || pipeline.IsContextError(err)
 }
 
 // turnAway returns the error for a call that p does not admit. The earlier policies get back what they granted.

@@ -76,7 +76,8 @@ type Policy struct {
 	// Timeout bounds how long the handler of a call may hold its permits. With 0, the
 	// default, it is not bounded. After that time the context of the handler is done,
 	// and receiving and sending fail. If the handler then returns an error of its
-	// context, the status is DEADLINE_EXCEEDED. The shortest Timeout of a method applies.
+	// context, the status is DEADLINE_EXCEEDED, and the error wraps a
+	// [*timeout.Error]. The shortest Timeout of a method applies.
 	// A RecvMsg that is already waiting returns only when the client sends a message or
 	// goes away: use keepalive and the client's deadline for streams.
 	Timeout time.Duration `json:"timeout,omitempty" yaml:"timeout,omitempty"`

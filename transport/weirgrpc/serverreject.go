@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/timeout"
 	"github.com/weir-go/weir/transport/internal/admission"
 	cause "github.com/weir-go/weir/transport/internal/status"
 )
@@ -114,25 +115,14 @@ func pushback(refusal *admission.Refusal) metadata.MD {
 	return nil
 }
 
-// A TimeoutError is the error of a call whose handler has not returned within [Policy.Timeout], and the [context.Cause] of
-// its context. [errors.Is] matches it with [pipeline.ErrRejected]. Its code is DEADLINE_EXCEEDED.
-type TimeoutError struct {
-	Policy string        // the name of the policy
-	After  time.Duration // its Timeout
-}
+// A timedOut is the error of a call whose handler has not returned within [Policy.Timeout], and the [context.Cause] of its
+// context.
+type timedOut struct{ err *timeout.Error }
 
-// Error returns the policy and its Timeout.
-func (e *TimeoutError) Error() string {
-	return fmt.Sprintf("weirgrpc: policy %s: no answer within %v", e.Policy, e.After)
-}
-
-// Is reports whether target is [pipeline.ErrRejected].
-func (e *TimeoutError) Is(target error) bool { return target == pipeline.ErrRejected }
-
-// Timeout returns true, as for a [net.Error].
-func (e *TimeoutError) Timeout() bool { return true }
+func (e timedOut) Error() string { return e.err.Error() }
+func (e timedOut) Unwrap() error { return e.err }
 
 // GRPCStatus returns the status that the client gets.
-func (e *TimeoutError) GRPCStatus() *status.Status {
+func (e timedOut) GRPCStatus() *status.Status {
 	return status.New(codes.DeadlineExceeded, messageFor(codes.DeadlineExceeded))
 }

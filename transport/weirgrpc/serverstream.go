@@ -106,8 +106,8 @@ func (s *serverStream) usable() error {
 	if ended == nil {
 		return nil
 	}
-	if timeout, ok := context.Cause(s.ctx).(*TimeoutError); ok { //nolint:errorlint // a cause is not wrapped
-		return timeout
+	if late, ok := context.Cause(s.ctx).(timedOut); ok { //nolint:errorlint // a cause is not wrapped
+		return late
 	}
 	if s.call.Err() == nil {
 		return status.FromContextError(ended).Err()

@@ -23,6 +23,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/timeout"
 )
 
 // scriptedStream is a stream without a connection. It receives as many messages as it has, and then io.EOF.
@@ -196,9 +197,9 @@ func TestLimits_StreamTimeout(t *testing.T) {
 				time.Sleep(400 * time.Millisecond)
 			}
 		})
-		timeout, ok := errors.AsType[*TimeoutError](err)
+		late, ok := errors.AsType[*timeout.Error](err)
 		require.True(t, ok)
-		assert.Equal(t, "p", timeout.Policy)
+		assert.Equal(t, "p", late.Source.Strategy)
 		assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
 	})
 }
@@ -225,7 +226,7 @@ func TestLimits_StreamEndsWhileAMessageWaits(t *testing.T) {
 
 		limits = oneMethod(t, Policy{Limit: Of(l), Streams: StreamReceived, Timeout: time.Second})
 		_, err = runStream(t.Context(), limits, 1, func(s grpc.ServerStream) error { return s.RecvMsg(nil) })
-		_, ok := err.(*TimeoutError) // it is the outer error that counts
+		_, ok := err.(timedOut) // it is the outer error that counts
 		assert.True(t, ok, "%T", err)
 		assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
 	})

@@ -113,7 +113,7 @@ func (x *handlerRun) attempt(ctx context.Context) (response any, err error) {
 // isOurs reports whether err is a decision of a policy, and not an error of the handler.
 func isOurs(err error) bool {
 	switch err.(type) { //nolint:errorlint // what wraps one is the handler's error
-	case *CallRejectedError, *TimeoutError:
+	case *CallRejectedError, timedOut:
 		return true
 	}
 	return false

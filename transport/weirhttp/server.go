@@ -12,9 +12,6 @@ import (
 	"github.com/weir-go/weir/transport/internal/admission"
 )
 
-// GlobalPolicy is the name of [LimitsOptions.Global] in events and rejections.
-const GlobalPolicy = admission.GlobalPolicy
-
 // LimitsOptions are the options of [NewLimits]. The zero value limits nothing.
 type LimitsOptions struct {
 	// Name is the name of the pipeline in the events of all policies. In these events
@@ -22,10 +19,9 @@ type LimitsOptions struct {
 	Name string `json:"name,omitempty" yaml:"name,omitempty"`
 	// Global is asked before the policies of every route, and once for a request,
 	// however many handlers with these Limits the request passes. With the zero
-	// Policy there is no global limit.
+	// Policy there is no global limit. Its name in events and rejections is "global".
 	Global Policy `json:"-" yaml:"-"`
-	// Policies are the policies that routes name. The name [GlobalPolicy] is
-	// reserved.
+	// Policies are the policies that routes name. The name "global" is reserved.
 	Policies map[string]Policy `json:"-" yaml:"-"`
 	// Registry has pipelines that routes can name, too; see [ByPipeline]. If nil,
 	// routes can name Policies only.
@@ -48,8 +44,8 @@ type LimitsOptions struct {
 	Shadow bool `json:"shadow,omitempty" yaml:"shadow,omitempty"`
 	// Listener receives the decisions of the policies, as the events and
 	// measurements of strategies/ratelimit, as [EventFailed] and [EventFailedOpen],
-	// and as the event of strategies/timeout for a [Policy.Timeout], whose Err is the
-	// [*TimeoutError]. If nil, nothing is reported.
+	// and as that of strategies/timeout for a [Policy.Timeout]. If nil, nothing is
+	// reported.
 	Listener pipeline.Listener `json:"-" yaml:"-"`
 }
 

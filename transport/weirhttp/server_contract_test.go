@@ -285,7 +285,7 @@ func TestServer_AbortsAndPanicsConcurrentSafe(t *testing.T) {
 		var granted, leases atomic.Int64
 		heard := listenerOf(func(e pipeline.Event) {
 			switch {
-			case e.Source.Strategy != GlobalPolicy:
+			case e.Source.Strategy != "global":
 			case e.Name == ratelimit.MeasureLease:
 				leases.Add(1)
 			case e.Err == nil:

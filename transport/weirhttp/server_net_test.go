@@ -429,13 +429,13 @@ func TestPolicy_Timeout(t *testing.T) {
 	}}))
 	w := get(l.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
-		cause, ok := context.Cause(r.Context()).(*TimeoutError)
+		cause, ok := context.Cause(r.Context()).(*timeout.Error)
 		assert.True(t, ok)
 		assert.True(t, cause.Timeout())
 	}), "longer", "p"))
 	assert.Equal(t, 503, w.Code)
 	assert.Equal(t, []string{"OnTimeout p"}, names(heard.events))
 	assert.ErrorIs(t, heard.events[0].Err, pipeline.ErrRejected)
-	assert.EqualError(t, heard.events[0].Err, "weirhttp: policy p: no answer within 1ms")
+	assert.EqualError(t, heard.events[0].Err, "timeout: http/p: no result within 1ms")
 	held.check(t, 1, 1, 0) // it ran, so it cost
 }

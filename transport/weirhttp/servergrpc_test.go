@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/timeout"
 )
 
 func grpcCall(contentType string) *http.Request {
@@ -39,7 +40,7 @@ func TestGRPC(t *testing.T) {
 	for code, r := range map[string]Rejection{
 		"8":  {Status: http.StatusTooManyRequests},
 		"14": {Status: http.StatusServiceUnavailable, Err: pipeline.ErrRejected},
-		"4":  {Status: http.StatusServiceUnavailable, Err: &TimeoutError{}},
+		"4":  {Status: http.StatusServiceUnavailable, Err: &timeout.Error{}},
 		"13": {Status: http.StatusInternalServerError, Err: errors.New("a bug")},
 		"2":  {Status: http.StatusConflict, Err: errors.New("unknown")},
 		"1":  {Status: StatusClientClosedRequest},

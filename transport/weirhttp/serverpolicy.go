@@ -8,6 +8,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/transport/internal/admission"
+	"github.com/weir-go/weir/transport/internal/status"
 )
 
 // A Limit is what a [Policy] asks. [Of], [ByKey], [ByRequest] and [ByPipeline] make one:
@@ -64,8 +65,8 @@ type Policy struct {
 	// handler is done and reading the body fails; a second later writing fails, too.
 	// So neither a client that sends slowly nor one that does not read keeps a
 	// permit. If the handler then returns without having begun to answer, the answer
-	// is 503. The shortest Timeout of a route applies. Do not set it for streaming
-	// handlers.
+	// is 503, and the [context.Cause] of the handler's context is a [*timeout.Error].
+	// The shortest Timeout of a route applies. Do not set it for streaming handlers.
 	Timeout time.Duration `json:"timeout,omitempty" yaml:"timeout,omitempty"`
 	// FailOpen admits a request if the limiter cannot decide: the limiter returns an
 	// error or is closed, or the store of a shared limiter is away
@@ -137,4 +138,12 @@ func (l *Limits) prepare(problems *validate.Problems, path, name string, p Polic
 		prepared.handlers = newHandlerPipeline(limit.Pipeline, nil)
 	}
 	return prepared
+}
+
+// statusFor returns the status of a request that the policy does not admit.
+func (p *preparedPolicy) statusFor(cause status.Cause) int {
+	if own := p.options.Status; own != 0 && cause.Rejected() {
+		return own
+	}
+	return cause.HTTP()
 }

@@ -21,7 +21,7 @@ type Rejection struct {
 	RetryAfter time.Duration // 0: not known
 	Status     int           // the status of the answer
 	// Err is nil if a limiter rejected the request. Else it is the limiter's error,
-	// the pipeline's, or a [*TimeoutError].
+	// the pipeline's, or the [*timeout.Error] of a [Policy.Timeout].
 	Err error
 }
 
@@ -33,14 +33,6 @@ const StatusClientClosedRequest = status.ClientClosedRequest
 // that says when to come back, 503 for other rejections, timeouts and closed pipelines and limiters, 499 if the client has
 // gone, 500 for all other errors. [Through] and [ByPipeline] use it.
 func StatusOf(ctx context.Context, err error) int { return status.Of(ctx, err).HTTP() }
-
-// statusFor returns the status of a request that the policy does not admit.
-func (p *preparedPolicy) statusFor(cause status.Cause) int {
-	if own := p.options.Status; own != 0 && cause.Rejected() {
-		return own
-	}
-	return cause.HTTP()
-}
 
 // Reject answers a request that is not admitted as [Limits] do: with Retry-After if it is known, and with body. It is for
 // handlers that reject requests by themselves, such as proxies. If body is nil, it is [PlainText]. Status 0 is 429.

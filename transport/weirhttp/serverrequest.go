@@ -3,7 +3,6 @@ package weirhttp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -168,28 +167,10 @@ func (p *preparedPolicy) writeQuota(w http.ResponseWriter, r *http.Request, key 
 	}
 }
 
-// TimeoutError is the error of a request whose handler has not answered within [Policy.Timeout], and the
-// [context.Cause] of its context. [errors.Is] matches it with [pipeline.ErrRejected].
-type TimeoutError struct {
-	Policy string        // the name of the policy
-	After  time.Duration // its Timeout
-}
-
-// Error returns the policy and its Timeout.
-func (e *TimeoutError) Error() string {
-	return fmt.Sprintf("weirhttp: policy %s: no answer within %v", e.Policy, e.After)
-}
-
-// Is reports whether target is [pipeline.ErrRejected].
-func (e *TimeoutError) Is(target error) bool { return target == pipeline.ErrRejected }
-
-// Timeout returns true, as for a [net.Error].
-func (e *TimeoutError) Timeout() bool { return true }
-
 // serveTimed runs the handler within the policy's Timeout, and answers if the handler has not begun to.
 func (c *call) serveTimed(w http.ResponseWriter, r *http.Request) {
 	p := c.route.timed
-	cause := &TimeoutError{Policy: p.Name, After: p.Timeout}
+	cause := &timeout.Error{Source: p.Source, After: p.Timeout}
 	client := handlerio.NewClientContext(r)
 	defer client.Stop()
 	ctx, cancel := context.WithTimeoutCause(client.Ctx, p.Timeout, cause)

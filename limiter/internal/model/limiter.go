@@ -24,7 +24,6 @@ type Limiter struct {
 	timer *time.Timer
 }
 
-// NewLimiter returns a limiter with the fault f.
 func NewLimiter(k limitertest.Kind, l limitertest.Limits, f Fault) *Limiter {
 	m := New(k, l)
 	m.Fault = f

@@ -220,7 +220,6 @@ func (e *ReadError) Error() string {
 	return fmt.Sprintf("reload: cannot read %s: %v", e.Path, e.Err)
 }
 
-// Unwrap returns Err.
 func (e *ReadError) Unwrap() error { return e.Err }
 
 // Missing reports whether there is no file, or the link to it leads nowhere.

@@ -18,7 +18,6 @@ type Group struct {
 	idle     chan struct{}  // one signal: underWay has become 0
 }
 
-// New returns a Group.
 func New() *Group {
 	g := &Group{idle: make(chan struct{}, 1)}
 	g.ctx, g.cancel = context.WithCancelCause(context.Background())

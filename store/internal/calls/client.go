@@ -133,7 +133,6 @@ func (c *Client) MakeSource(name, key string) *deterministic.Source {
 	return c.most.random.MakeSource(name, key)
 }
 
-// Close closes the backend.
 func (c *Client) Close() error { return c.backend.Close() }
 
 // Check returns why a key cannot be asked for now, or nil.

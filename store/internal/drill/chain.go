@@ -52,7 +52,7 @@ func RejectedChain(t *testing.T, s Subject, first, second string) {
 // LostRefund tests what happens if the store goes away before a rejected chain gives back.
 func LostRefund(t *testing.T, s Subject, through string, network *testserver.Proxy) {
 	var reported events
-	a := s.store(t, through, store.Options{CallTimeout: outageTimeout, OnEvent: reported.add})
+	a := s.store(t, through, store.Options{CallTimeout: 3 * time.Second, OnEvent: reported.add})
 	bucket := must(build(a, uniqueName("chain"), limitertest.TokenBucket, oldLimits, nil))(t)
 	taken := false
 	all := must(limiter.Chain(bucket, rejectAfter(func() {

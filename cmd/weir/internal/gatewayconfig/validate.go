@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/weir-go/weir/internal/validate"
-	"github.com/weir-go/weir/transport/weirhttp"
 
 	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 )
@@ -37,7 +36,7 @@ func (g Gateway) Validate() error {
 // checkNames checks the names that the file chooses.
 func (g Gateway) checkNames(p *validate.Problems) {
 	for _, name := range slices.Sorted(maps.Keys(g.Policies)) {
-		if name == weirhttp.GlobalPolicy {
+		if name == "global" {
 			p.Add(fmt.Sprintf("Policies[%s]", name), nil, "must have another name, which stands for all policies of global in events")
 		}
 	}

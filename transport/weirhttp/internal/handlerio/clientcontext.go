@@ -45,10 +45,6 @@ func NewClientContext(r *http.Request) *ClientContext {
 	return c
 }
 
-// WriteGrace is how long after the end of its time a handler can still write a response, for example one that says that
-// it ran out of time. If the response begins after that moment, the grace counts from its beginning.
-const WriteGrace = time.Second
-
 // Limit returns r with ctx, and makes calls of the handler that wait for the client fail at the deadline of ctx.
 // restore lifts that limit, and must be called when the handler has returned.
 func (c *ClientContext) Limit(ctx context.Context, response *Response, r *http.Request) (limited *http.Request, restore func()) {
@@ -76,9 +72,6 @@ func (c *ClientContext) Limit(ctx context.Context, response *Response, r *http.R
 		}
 	}
 }
-
-// HasBody reports whether the request has a body.
-func HasBody(r *http.Request) bool { return r.Body != nil && r.Body != http.NoBody }
 
 // AwaitEnd returns when ctx is done if its deadline has passed: a handler that a deadline on the connection has woken
 // can return before the context's own timer fires.

@@ -27,6 +27,10 @@ type cutoff struct {
 	running chan struct{} // closed when the timer's latest call of expire has returned; nil: the timer has not called it
 }
 
+// WriteGrace is how long after the end of its time a handler can still write a response, for example one that says that
+// it ran out of time. If the response begins after that moment, the grace counts from its beginning.
+const WriteGrace = time.Second
+
 // pastDeadline is a deadline that has passed.
 var pastDeadline = time.Unix(1, 0)
 

@@ -69,3 +69,6 @@ func RemoveFiles(r *http.Request) {
 		_ = r.MultipartForm.RemoveAll() // the operating system cleans up the rest
 	}
 }
+
+// HasBody reports whether the request has a body.
+func HasBody(r *http.Request) bool { return r.Body != nil && r.Body != http.NoBody }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/timeout"
 	"github.com/weir-go/weir/transport/weirhttp"
 
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/upstream"
@@ -30,7 +31,7 @@ func (t *route) failed(w http.ResponseWriter, r *http.Request, err error) {
 	x := requestOf(ctx)
 	maps.Copy(w.Header(), x.answered)
 	if cause := context.Cause(ctx); cause != nil {
-		if _, ok := errors.AsType[*weirhttp.TimeoutError](cause); ok {
+		if _, ok := errors.AsType[*timeout.Error](cause); ok {
 			x.fault = cause
 			return // the policy whose timeout it is answers
 		}
