@@ -81,12 +81,13 @@ var folders = []folder{
 		name: "reload",
 		mayImport: []string{
 			"registry", "limiter", "pipeline", "store", "store/backend", "internal/durationtext", "internal/regularfile",
-			"strategies/adaptive", "strategies/budget", "strategies/chaos", "strategies/circuitbreaker", "strategies/fallback", "strategies/hedge",
+			"strategies/budget", "strategies/chaos", "strategies/circuitbreaker", "strategies/fallback", "strategies/hedge",
 			"strategies/ratelimit", "strategies/retry", "strategies/timeout",
 		},
 		thirdParty: []string{"go.yaml.in/yaml/v4"},
 		testOnly:   []string{"github.com/santhosh-tekuri/jsonschema/v6"},
 	},
+	{name: "reload/adaptive", mayImport: []string{"reload", "limiter", "pipeline", "strategies/adaptive", "strategies/ratelimit"}}, // the kinds that need failsafe-go
 	// The path of OpenTelemetry's API is the beginning of its SDK's, too: that the SDK is for tests only, a test
 	// of telemetry holds.
 	{
