@@ -103,16 +103,16 @@ var folders = []folder{
 		mayImport: []string{"internal/ask", "internal/durationtext", "registry", "reload", "pipeline", "limiter", "limiter/custom", "store", "strategies/circuitbreaker", "strategies/ratelimit"},
 	},
 
-	// testing: a simulation runs in a bubble of testing/synctest, which needs a testing.T. storetest has the memory that its
-	// stores are in. strategies: the simulator knows where executions wait, and who rejects them.
+	// storetest has the memory that its stores are in. strategies: the simulator knows where executions wait, and who rejects them.
 	{
 		name: "simulate",
 		mayImport: []string{
 			"registry", "reload", "pipeline", "limiter", "store", "store/backend", "store/storetest", "internal/deterministic", "internal/durationtext",
 			"strategies/chaos", "strategies/circuitbreaker", "strategies/fallback", "strategies/hedge", "strategies/ratelimit", "strategies/retry", "strategies/timeout",
+			"simulate/internal/bubble",
 		},
-		testing: true,
 	},
+	{name: "simulate/internal/bubble", testing: true}, // of testing/synctest, which needs a testing.T
 
 	{
 		name:      "transport/weirhttp",
