@@ -21,7 +21,7 @@ var ceilings = map[string]counts{
 	"strategies":             {2900, 5950, 273},
 	"registry":               {2000, 4450, 61},
 	"reload":                 {4000, 3850, 66},
-	"store":                  {7050, 10450, 200},
+	"store":                  {7050, 10460, 200},
 	"transport":              {7600, 13000, 200},
 	"jobs":                   {3900, 6600, 79},
 	"dashboard":              {3600, 2150, 28},
