@@ -12,7 +12,6 @@ import (
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload/internal/model"
 	"github.com/weir-go/weir/store"
-	"github.com/weir-go/weir/strategies/adaptive"
 	"github.com/weir-go/weir/strategies/budget"
 	"github.com/weir-go/weir/strategies/chaos"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
@@ -114,7 +113,8 @@ func (b builder) rateLimiter(s *model.Strategy, o model.RateLimiterOptions) (pip
 	if !s.Limiter.Adapts() && o.Handle == "" {
 		return ratelimit.New(l, &o.Options), nil
 	}
-	return adaptive.New(l, &adaptive.Options{Name: s.Name, Permits: o.Options.Permits, Handle: b.handle(o.Handle)}), nil
+	o.Options.Name = s.Name
+	return model.Adaptive(l, o.Options, b.handle(o.Handle)), nil
 }
 
 // A circuitKey has everything that a circuit breaker is made of. When its key changes, the circuit breaker is made
@@ -143,12 +143,11 @@ func (b builder) circuitBreaker(s *model.Strategy, o model.CircuitBreakerOptions
 }
 
 // keep is [registry.Keep] with an error if nothing was made. The registry reports the reason.
-func keep[T any, O comparable](b builder, name string, o O, k registry.Kept[*T, O]) (*T, error) {
-	made := registry.Keep(b.Builder, name, o, k)
-	if made == nil {
-		return nil, fmt.Errorf("no %s was made", k.Kind)
+func keep[T, O comparable](b builder, name string, o O, k registry.Kept[T, O]) (made T, err error) {
+	if made = registry.Keep(b.Builder, name, o, k); made == *new(T) {
+		err = fmt.Errorf("no %s was made", k.Kind)
 	}
-	return made, nil
+	return made, err
 }
 
 // limiter makes or keeps the limiter that l describes. name is its name in the registry.
@@ -185,15 +184,11 @@ func (b builder) makeLimiter(name string, l *model.Limiter) (limiter.Limiter, er
 		return b.Limiter(name, o), nil
 	case model.PartitionedOptions:
 		return b.partitioned(s, name, l, o)
-	case adaptive.LimiterOptions: // it keeps what it has learnt as long as its options stay the same
-		return keep(b, name, model.Text(o), registry.Kept[*adaptive.Limiter, string]{
-			Kind: "adaptive limiter",
-			Make: func(string) (*adaptive.Limiter, error) { return adaptive.NewLimiter(&o) },
-		})
-	case adaptive.ThrottlerOptions: // likewise
-		return keep(b, name, o, registry.Kept[*adaptive.Throttler, adaptive.ThrottlerOptions]{
-			Kind: "throttler",
-			Make: func(o adaptive.ThrottlerOptions) (*adaptive.Throttler, error) { return adaptive.NewThrottler(&o) },
+	}
+	if kind, learns := model.Learning[l.Kind]; learns { // it keeps what it has learnt as long as its options stay the same
+		return keep(b, name, model.Text(l.Options), registry.Kept[limiter.Limiter, string]{
+			Kind: l.Kind,
+			Make: func(string) (limiter.Limiter, error) { return kind.Make(l.Options) },
 		})
 	}
 	switch l.Kind {

@@ -38,7 +38,8 @@
 // The strategies are rate_limiter, retry, timeout, circuit_breaker, fallback, hedging, pipeline, and chaos_fault,
 // chaos_latency, chaos_outcome and chaos_behavior, which do nothing unless they have enabled: true. The limiters are
 // token_bucket, fixed_window, sliding_window, calendar, concurrency, unlimited, adaptive, throttler, partitioned and chain. A
-// program can add its own, see [Kinds].
+// program can add its own, see [Kinds]. For adaptive and throttler, and for the handle of a rate_limiter, it imports
+// [github.com/weir-go/weir/reload/adaptive].
 //
 // The fields of each kind are the fields of its options in package limiter or in the strategy's package. Where the
 // options have a function or a value, such as the Handle of a retry or the Action of a fallback, the file has the name

@@ -71,10 +71,3 @@ func TestLongest_ConcurrentSafe(t *testing.T) {
 		assert.Equal(t, 799*time.Millisecond, l.now())
 	})
 }
-
-func BenchmarkLongest(b *testing.B) {
-	var l longest
-	for b.Loop() {
-		l.record(clock.Now(), time.Millisecond)
-	}
-}

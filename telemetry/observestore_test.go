@@ -132,12 +132,6 @@ func TestOnStoreEvent(t *testing.T) {
 	}
 }
 
-// Without a Logger an event of a store is ignored.
-func TestOnStoreEvent_WithoutLogger(t *testing.T) {
-	l := newTelemetry(t, telemetry.Options{})
-	assert.NotPanics(t, func() { l.OnStoreEvent("redis")(store.Event{Kind: store.EventStoreLost, Err: errBoom}) })
-}
-
 // A call counts as successful from its beginning until it fails.
 func TestObserveStore_CallsNeverGoDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -14,9 +14,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
-	"github.com/weir-go/weir/strategies/timeout"
 	"github.com/weir-go/weir/telemetry"
-	"github.com/weir-go/weir/weirtest"
 )
 
 // TestInForce_RateLimiters checks that the rate limiters of a pipeline in force are counted from 0, also the policies behind a
@@ -84,48 +82,6 @@ func TestOnMeasurement_Results(t *testing.T) {
 		assert.EqualValues(t, 1, held.count)
 		assert.InDelta(t, 1, held.value, 1e-9)
 	})
-}
-
-// Two listeners see the same.
-func TestOnMeasurement_BesideAnotherListener(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tel, reader := started(t, telemetry.Options{LeaseDuration: true})
-		other := new(weirtest.Recorder)
-		permits := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
-		p := weir.Must(pipeline.Config{Name: "orders", Listener: pipeline.Listeners(tel, other), Strategies: []pipeline.Strategy{
-			timeout.New(time.Minute, nil), ratelimit.New(permits, nil),
-		}}.Build())
-		holding, err := permits.TryAcquire(t.Context(), 1)
-		require.NoError(t, err)
-		time.AfterFunc(700*time.Millisecond, holding.Release)
-		hold := func(context.Context) error { time.Sleep(300 * time.Millisecond); return nil }
-		require.NoError(t, p.Execute(t.Context(), hold), "waits")
-		require.NoError(t, p.Execute(t.Context(), hold), "does not")
-
-		metrics := collect(t, reader)
-		at := map[string]any{"pipeline.name": "orders", "strategy.name": "RateLimiter"}
-		assert.Zero(t, metrics["weir.rate_limiter.lease.active"].at(t, at).value)
-		require.Len(t, metrics["weir.rate_limiter.queue.duration"].points, 1)
-		waited := metrics["weir.rate_limiter.queue.duration"].points[0]
-		assert.EqualValues(t, 1, waited.count)
-		assert.InDelta(t, 0.7, waited.value, 1e-9)
-		held := metrics["weir.rate_limiter.lease.duration"].at(t, at)
-		assert.EqualValues(t, 2, held.count)
-		assert.InDelta(t, 0.6, held.value, 1e-9)
-		var durations []time.Duration
-		for _, e := range other.Measurements() {
-			durations = append(durations, e.Duration)
-		}
-		assert.Equal(t, []time.Duration{700 * time.Millisecond, 300 * time.Millisecond, 0, 300 * time.Millisecond}, durations)
-	})
-}
-
-func TestOptions_LeaseDuration(t *testing.T) {
-	l, reader := started(t, telemetry.Options{})
-	require.NoError(t, ordinary(t, l).Execute(t.Context(), succeed))
-	metrics := collect(t, reader)
-	assert.NotContains(t, metrics, "weir.rate_limiter.lease.duration")
-	assert.Contains(t, metrics, "weir.rate_limiter.lease.active")
 }
 
 // The key of a caller makes no series.

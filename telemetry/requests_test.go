@@ -5,15 +5,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/otel/metric/noop"
-	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
@@ -96,23 +92,6 @@ func TestRecordRequest(t *testing.T) {
 	})
 }
 
-// Two readers see the same maximum: reading does not reset it.
-func TestRecordRequest_TwoReaders(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		one, two := sdkmetric.NewManualReader(), sdkmetric.NewManualReader()
-		l := newTelemetry(t, telemetry.Options{
-			MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(one), sdkmetric.WithReader(two)),
-		})
-		serve(measuredServer(t, l), "GET", "/orders/7")
-		for range 2 {
-			for _, reader := range []*sdkmetric.ManualReader{one, two} {
-				assert.EqualValues(t, 3, collect(t, reader)[requestLongest].points[0].value)
-			}
-			time.Sleep(30 * time.Second)
-		}
-	})
-}
-
 func TestRecordRequest_MaxSeries(t *testing.T) {
 	l, reader := started(t, telemetry.Options{MaxSeries: 10})
 	for n := range 100 {
@@ -137,29 +116,6 @@ func TestRecordRequest_MaxSeries(t *testing.T) {
 	}
 }
 
-func TestRecordRequest_ConcurrentSafe(t *testing.T) {
-	l, reader := started(t, telemetry.Options{MaxSeries: 10})
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			for n := range 100 {
-				l.RecordRequest(t.Context(), "GET", "http", fmt.Sprint("/", n%20), 200, "", time.Second)
-			}
-		})
-	}
-	for range 10 {
-		collect(t, reader)
-	}
-	wg.Wait()
-	requests := uint64(0)
-	durations := collect(t, reader)[requestDuration]
-	assert.Len(t, durations.points, 11)
-	for _, p := range durations.points {
-		requests += p.count
-	}
-	assert.EqualValues(t, 400, requests)
-}
-
 func TestRecordRequest_Allocations(t *testing.T) {
 	l, _ := started(t, telemetry.Options{MaxSeries: 1})
 	for _, route := range []string{"/orders/{id}", "/beyond/the/bound"} {
@@ -167,11 +123,6 @@ func TestRecordRequest_Allocations(t *testing.T) {
 		record()
 		assert.Zero(t, testing.AllocsPerRun(100, record), route)
 	}
-}
-
-func TestRecordRequest_Unread(t *testing.T) {
-	l := newTelemetry(t, telemetry.Options{MeterProvider: noop.NewMeterProvider()})
-	l.RecordRequest(t.Context(), "GET", "http", "/", 200, "", time.Second)
 }
 
 // The longest wait is that of each result. A request that is answered at once counts as no wait.
@@ -209,15 +160,4 @@ func TestOnMeasurement_LongestWait(t *testing.T) {
 			assert.NotEqual(t, "orders", p.attributes["pipeline.name"])
 		}
 	})
-}
-
-func BenchmarkRecordRequest(b *testing.B) {
-	l := weir.Must(telemetry.New(&telemetry.Options{
-		MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader())),
-	}))
-	defer func() { require.NoError(b, l.Close()) }()
-	b.ReportAllocs()
-	for b.Loop() {
-		l.RecordRequest(b.Context(), "GET", "http", "/orders/{id}", 200, "", time.Millisecond)
-	}
 }

@@ -3,7 +3,6 @@ package telemetry_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -42,21 +41,6 @@ func TestOptions_MaxSeries(t *testing.T) {
 	assert.EqualValues(t, 180, orders.value)
 	jobs := counted.at(t, map[string]any{"otel.metric.overflow": true, "pipeline.name": "jobs", "strategy.name": "Retry"})
 	assert.EqualValues(t, 1, jobs.value)
-}
-
-func TestOptions_MaxSeriesOfEachInstrument(t *testing.T) {
-	l, reader := started(t, telemetry.Options{MaxSeries: 1})
-	for _, operation := range []string{"a", "b"} {
-		e := event("orders", "", operation)
-		for _, e.Name = range []string{"OnRetry", pipeline.EventPipelineExecuted, pipeline.EventExecutionAttempt} {
-			l.Hooks().OnEvent(t.Context(), e)
-		}
-	}
-	metrics := collect(t, reader)
-	for _, name := range []string{"weir.strategy.events", "weir.pipeline.duration", "weir.attempt.duration"} {
-		assert.Len(t, metrics[name].points, 2, name)
-		metrics[name].at(t, map[string]any{"otel.metric.overflow": true, "pipeline.name": "orders"})
-	}
 }
 
 // measure measures a request for permits and, when they are granted, the end of the lease.
@@ -260,22 +244,4 @@ func TestOptions_MaxSeriesOfRequests(t *testing.T) {
 	l.Hooks().OnMeasurement(t.Context(), e)
 	own := collect(t, reader)["weir.rate_limiter.requests"].at(t, map[string]any{"pipeline.name": "q", "result": "acquired"})
 	assert.EqualValues(t, 1, own.value)
-}
-
-// Two equal strings with different addresses belong to the same series.
-func TestOnEvent_EqualStringsWithOtherAddresses(t *testing.T) {
-	l, reader := started(t, telemetry.Options{})
-	for range 3 {
-		for _, name := range []string{"orders", "ordert", "order"} {
-			l.Hooks().OnEvent(t.Context(), pipeline.Event{
-				Name: strings.Clone("OnRetry"), Severity: pipeline.SeverityWarning, Operation: strings.Clone("list"),
-				Source: pipeline.Source{Pipeline: strings.Clone(name), Strategy: strings.Clone("Retry")},
-			})
-		}
-	}
-	points := collect(t, reader)["weir.strategy.events"].points
-	assert.Len(t, points, 3)
-	for _, p := range points {
-		assert.EqualValues(t, 3, p.value, p.attributes)
-	}
 }

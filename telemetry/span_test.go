@@ -19,9 +19,9 @@ import (
 	"github.com/weir-go/weir/telemetry"
 )
 
-func recorder(options ...sdktrace.TracerProviderOption) (*sdktrace.TracerProvider, *tracetest.SpanRecorder) {
+func recorder() (*sdktrace.TracerProvider, *tracetest.SpanRecorder) {
 	spans := tracetest.NewSpanRecorder()
-	return sdktrace.NewTracerProvider(append(options, sdktrace.WithSpanProcessor(spans))...), spans
+	return sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)), spans
 }
 
 func retried(l pipeline.Listener) *pipeline.Pipeline {
@@ -68,16 +68,6 @@ func TestOptions_SpanSeverity(t *testing.T) {
 		require.Len(t, spans.Ended()[0].Events(), 1)
 		assert.Equal(t, "ExecutionAttempt", spans.Ended()[0].Events()[0].Name)
 	})
-}
-
-func TestOnEvent_SpanThatDoesNotRecord(t *testing.T) {
-	provider, spans := recorder(sdktrace.WithSampler(sdktrace.NeverSample()))
-	ctx, span := provider.Tracer("test").Start(t.Context(), "request")
-	l := newTelemetry(t, telemetry.Options{})
-	assert.False(t, l.Hooks().Enabled(ctx))
-	l.Hooks().OnEvent(ctx, pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning})
-	span.End()
-	assert.Empty(t, spans.Ended())
 }
 
 func TestOptions_Spans(t *testing.T) {

@@ -135,14 +135,7 @@ func TestRLS_Override(t *testing.T) {
 		for i := 0; i+1 < len(more); i += 2 {
 			form.Set(more[i], more[i+1])
 		}
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.adminURL("/action"), strings.NewReader(form.Encode()))
-		require.NoError(t, err)
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		r.SetBasicAuth("alice", "secret")
-		resp, err := client.Do(r)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		require.Equal(t, http.StatusOK, resp.StatusCode)
+		require.Equal(t, http.StatusOK, p.post("/action", form, "alice", "secret").StatusCode)
 	}
 	told := func(entry string) [2]uint32 {
 		status := e.ask("edge", entry).GetStatuses()[0]

@@ -138,6 +138,27 @@ func TestTableHasNoCycle(t *testing.T) {
 	}
 }
 
+// A program that reads a file without adaptive limiters does not link failsafe-go; package reload/adaptive has them.
+func TestReloadDoesNotReachFailsafe(t *testing.T) {
+	reached := map[string]bool{}
+	var reach func(name string)
+	reach = func(name string) {
+		if reached[name] {
+			return
+		}
+		reached[name] = true
+		row, ok := folderOf(name)
+		require.True(t, ok, name)
+		require.NotContains(t, row.thirdParty, "github.com/failsafe-go/failsafe-go", name)
+		for _, to := range row.mayImport {
+			require.NotContains(t, to, "*", "%s: a pattern can be any folder", name)
+			reach(to)
+		}
+	}
+	reach("reload")
+	require.True(t, reached["strategies/retry"])
+}
+
 func TestTableIsWellFormed(t *testing.T) {
 	seen := map[string]bool{}
 	for _, r := range folders {

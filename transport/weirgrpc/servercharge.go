@@ -67,11 +67,8 @@ func LeaseFrom(ctx context.Context) (l limiter.Lease, ok bool) { return transpor
 func Leases(ctx context.Context) iter.Seq2[string, limiter.Lease] { return transport.Leases(ctx) }
 
 // PerKey returns a limiter for [ByKey] that has a limiter of factory for each key. If o is nil, the
-// defaults apply. Clients can often make up keys, so a MaxPartitions of 0 is [DefaultMaxPartitions] here; with -1 the
+// defaults apply. Clients can often make up keys, so a MaxPartitions of 0 is 100,000 here; with -1 the
 // number of keys is not bounded. The error is a [weir.OptionsError].
 func PerKey(factory limiter.Factory[string], o *limiter.PartitionedOptions) (*limiter.PartitionedLimiter[string, string], error) {
 	return admission.PerKey("weirgrpc", factory, o)
 }
-
-// DefaultMaxPartitions is the bound on the number of keys of [PerKey].
-const DefaultMaxPartitions = admission.DefaultMaxPartitions

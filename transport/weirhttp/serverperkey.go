@@ -10,11 +10,8 @@ import (
 	"github.com/weir-go/weir/transport/internal/admission"
 )
 
-// DefaultMaxPartitions is the bound on the number of keys of [PerKey] and [PerIP].
-const DefaultMaxPartitions = admission.DefaultMaxPartitions
-
 // PerKey returns a limiter for [ByKey] that has a limiter of factory for each key. If o is nil, the
-// defaults apply. Clients can often make up keys, so a MaxPartitions of 0 is [DefaultMaxPartitions] here; with -1 the
+// defaults apply. Clients can often make up keys, so a MaxPartitions of 0 is 100,000 here; with -1 the
 // number of keys is not bounded. The error is a [weir.OptionsError].
 func PerKey(factory limiter.Factory[string], o *limiter.PartitionedOptions) (*limiter.PartitionedLimiter[string, string], error) {
 	return admission.PerKey("weirhttp", factory, o)
@@ -27,7 +24,7 @@ func PerKey(factory limiter.Factory[string], o *limiter.PartitionedOptions) (*li
 //
 // The client is the peer address of the connection; IPv6 addresses count by /64. Behind a proxy all requests come from
 // the proxy: use [NewLimits] with [ClientAddress] there. All handlers that the returned middleware wraps share the
-// limits, for up to [DefaultMaxPartitions] addresses at a time; a new address beyond that gets 503 until another has
+// limits, for up to 100,000 addresses at a time; a new address beyond that gets 503 until another has
 // been idle for a window. Every answer has X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset.
 //
 // PerIP is for route registration, and panics if n or window is below 1.

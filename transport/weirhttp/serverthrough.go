@@ -98,8 +98,8 @@ var (
 // success, circuit breakers and adaptive limiters do not count it at all, and a retry does not repeat it.
 //
 // The handler runs again only if it has not begun to answer and the request has no body, and never twice at once. An
-// attempt that cannot be made does not count: the client gets the answer for the one before it. Give a retry [Retryable]
-// as its Handle, so that it does not wait for an attempt after an answer.
+// attempt that cannot be made does not count: the client gets the answer for the one before it, and a retry does not wait
+// for one after an answer.
 //
 // When the context of the handler reaches its deadline, reading the request's body fails, and a second later writing
 // fails, so a slow client does not keep the handler. The handler's ResponseWriter has Flush and Hijack if the one that

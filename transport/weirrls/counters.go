@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/transport/internal/admission"
 )
 
 // Counters count the hits of each [Window], and of limits that requests bring with them. Make them with [NewCounters] or
@@ -23,7 +24,7 @@ type hitCounter interface {
 
 // CountersOptions are the options of [NewCounters] and [NewSharedCounters]. The zero value has the defaults.
 type CountersOptions struct {
-	// MaxKeys bounds the number of counters of [NewCounters], for each unit. The default is [DefaultMaxKeys]. Beyond the
+	// MaxKeys bounds the number of counters of [NewCounters], for each unit. The default is 100,000. Beyond the
 	// bound, a new key replaces the key with the smallest sum and begins with that sum. So no sum is too low, and a flood
 	// of keys makes a sum too high by at most about the hits of the unit divided by MaxKeys. A limit of a request can
 	// last several units: such counters have a bound of their own, twice MaxKeys. [NewSharedCounters] ignores MaxKeys.
@@ -63,7 +64,7 @@ func NewCounters(o *CountersOptions) (*Counters, error) {
 		return nil, err
 	}
 	if options.MaxKeys == 0 {
-		options.MaxKeys = DefaultMaxKeys
+		options.MaxKeys = admission.DefaultMaxPartitions
 	}
 	return &Counters{hits: newMemoryCounters(options.MaxKeys)}, nil
 }

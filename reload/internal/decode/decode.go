@@ -380,8 +380,12 @@ func (d *decoder) checkAdaptive(n *document.Node, o model.RateLimiterOptions, l 
 	if o.Shadow && l.Adapts() {
 		d.Add(n.Get("shadow").Place(), "cannot be used with an adaptive limiter or a throttler, which must see all executions to learn from them")
 	}
-	if o.Handle != "" && !l.CanAdapt() {
+	switch {
+	case o.Handle == "":
+	case !l.CanAdapt():
 		d.Add(n.Get("handle").Place(), "only an adaptive limiter or a throttler needs the outcomes of executions, this limiter is neither")
+	case model.Adaptive == nil:
+		d.Add(n.Get("handle").Place(), "%s", model.MissingImport("a handle"))
 	}
 }
 

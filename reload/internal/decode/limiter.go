@@ -49,6 +49,8 @@ func (d *decoder) decodeLimiter(kind *document.Node, in storage) *model.Limiter 
 		d.decodeChain(kind, l)
 	case l.Kind == model.PartitionedKind:
 		d.decodePartitioned(kind, l, in)
+	case options == nil:
+		d.Add(kind.OfKey(), "%s", model.MissingImport("a limiter of kind "+l.Kind))
 	default:
 		v := reflect.New(options)
 		s := d.decodeOptions(kind, v)

@@ -13,10 +13,8 @@ import (
 
 	"github.com/weir-go/weir/internal/durationtext"
 	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/reload/internal/model"
-	"github.com/weir-go/weir/strategies/adaptive"
 )
 
 // Write writes what the named pipelines and sections of f do, or all of them if there are no names. It returns an error
@@ -276,14 +274,9 @@ func (e *explainer) limitsAlone(p *model.Pipeline, l *model.Limiter) string {
 			text = explainKind(text, o.PartitionedOptions, nil)
 		}
 		return text + ", a " + e.limitsAlone(p, l.Each)
-	case adaptive.LimiterOptions:
-		// Only options whose defaults depend on each other are passed on: others can make a limiter that needs much memory.
-		if l, err := adaptive.NewLimiter(&adaptive.LimiterOptions{MinLimit: o.MinLimit, MaxLimit: o.MaxLimit, InitialLimit: o.InitialLimit}); err == nil {
-			is := l.Options()
-			o.MinLimit, o.MaxLimit, o.InitialLimit = is.MinLimit, is.MaxLimit, is.InitialLimit
-		}
-		return fmt.Sprintf("adaptive limiter: %d to %d at once, %d at first", o.MinLimit, o.MaxLimit, o.InitialLimit) +
-			rate.QueueText(o.QueueLimit, o.QueueOrder)
+	}
+	if describe := model.Learning[l.Kind].Describe; describe != nil {
+		return describe(l.Options)
 	}
 	if l.Kind != model.ChainKind {
 		return explainKind(l.Kind, l.Options, nil)

@@ -8,14 +8,13 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store"
-	"github.com/weir-go/weir/strategies/adaptive"
 	"github.com/weir-go/weir/strategies/budget"
 )
 
 // Kinds are the kinds and functions that a file can name: weir's own and the program's.
 type Kinds struct {
 	Strategies map[string]StrategyKind
-	Limiters   map[string]reflect.Type // the options; nil for a chain, which has none
+	Limiters   map[string]reflect.Type // the options; nil for a chain, which has none, and for a kind whose import is missing
 	Functions  map[Purpose][]string    // the registered names, sorted
 	Sections   map[string]SectionKind
 	// AcceptUnknown reports whether a file can name other kinds and functions, too.
@@ -63,8 +62,8 @@ var ownLimiters = map[string]reflect.Type{
 	"calendar":       reflect.TypeFor[limiter.CalendarOptions](),
 	"concurrency":    reflect.TypeFor[limiter.ConcurrencyOptions](),
 	"unlimited":      reflect.TypeFor[struct{}](),
-	"adaptive":       reflect.TypeFor[adaptive.LimiterOptions](),
-	"throttler":      reflect.TypeFor[adaptive.ThrottlerOptions](),
+	"adaptive":       nil, // see SetLearning
+	"throttler":      nil,
 	PartitionedKind:  reflect.TypeFor[PartitionedOptions](),
 	ChainKind:        nil,
 }

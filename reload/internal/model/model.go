@@ -16,7 +16,6 @@ import (
 
 	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/store"
-	"github.com/weir-go/weir/strategies/adaptive"
 	"github.com/weir-go/weir/strategies/budget"
 )
 
@@ -87,11 +86,8 @@ func (p *Pipeline) RegistryName(s *Strategy, instance string) string {
 
 // Adapts reports whether l or one of its members learns from the outcomes of executions.
 func (l *Limiter) Adapts() bool {
-	switch l.Options.(type) {
-	case adaptive.LimiterOptions, adaptive.ThrottlerOptions:
-		return true
-	}
-	return slices.ContainsFunc(l.Members, (*Limiter).Adapts)
+	_, learns := Learning[l.Kind]
+	return learns || slices.ContainsFunc(l.Members, (*Limiter).Adapts)
 }
 
 // A SectionKind is a top-level field of the program. Its functions get the decoded value, a struct of the type Options.

@@ -1,12 +1,13 @@
 // Package admission is what the servers of package weirhttp and of module weirgrpc have in common: policies that are
 // asked in order, what they have granted to a call, and how a handler corrects that. It knows neither HTTP nor gRPC.
-// Module weirrls, which has no policies, uses only PerKey and IsSet.
+// Module weirrls, which has no policies, uses only PerKey and the names of events.
 //
 // R is the type of a request, which policies find keys and costs in.
 //
 // Read these files first, in this order:
 //
-//   - policy.go: what a policy is, and how it asks its limiter.
+//   - limit.go: what a policy asks.
+//   - policy.go: what a policy is, and the policies of a server by name.
 //   - call.go: a call, and how a policy decides about it.
 //   - grants.go: what a call holds, and how that goes back.
 //   - charge.go: how a grant is corrected while a handler runs.

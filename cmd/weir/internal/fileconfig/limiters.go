@@ -4,6 +4,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/reload"
+	_ "github.com/weir-go/weir/reload/adaptive" // the files of weir can have every kind
 )
 
 // Members calls do with what the file says about the limiter and, if it is a chain, about those in it.

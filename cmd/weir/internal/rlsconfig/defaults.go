@@ -3,8 +3,6 @@ package rlsconfig
 import (
 	"cmp"
 	"time"
-
-	"github.com/weir-go/weir/transport/weirrls"
 )
 
 // The defaults of a rate limit service.
@@ -12,7 +10,7 @@ const (
 	DefaultListen                = "127.0.0.1:8081"
 	DefaultMaxConnectionAge      = 24 * time.Hour
 	DefaultMaxConnectionAgeGrace = time.Hour
-	DefaultMaxKeys               = weirrls.DefaultMaxKeys
+	DefaultMaxKeys               = 100_000
 )
 
 // WithDefaults returns r with the value that applies in every field that a file can leave out, except in its domains. A

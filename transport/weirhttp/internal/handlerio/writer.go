@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 )
 
@@ -19,8 +20,10 @@ type writer struct {
 	rejected  bool      // a limiter gave the answer, not the handler
 	standsFor int       // see StandsFor; 0: status
 	until     time.Time // when the time of the handler is over; zero: never
-	writes    *cutoff   // nil: writing has not begun, or is not limited
-	written   int       // bytes; no longer counted once they reach headBytes
+	// nil: writing has not begun, or is not limited. It is atomic, because the timer of a handler further inside sets deadlines
+	// through this writer.
+	writes  atomic.Pointer[cutoff]
+	written int // bytes; no longer counted once they reach headBytes
 	// The body of the request if the handler's time is limited, else nil. Over HTTP/1,
 	// net/http reads what the handler has left of it before it sends an answer.
 	body *timedBody
@@ -56,14 +59,14 @@ func (w *writer) closeAfter() {
 // limit makes writing fail: WriteGrace after the time of the handler is over or, if the answer begins later than that,
 // WriteGrace after it has begun.
 func (w *writer) limit() {
-	if w.until.IsZero() || w.writes != nil {
+	if w.until.IsZero() || w.writes.Load() != nil {
 		return
 	}
 	by := w.until
 	if now := time.Now(); now.After(by) {
 		by = now
 	}
-	w.writes = newCutoff(by.Add(WriteGrace), w.expire)
+	w.writes.Store(newCutoff(by.Add(WriteGrace), w.expire))
 }
 
 // expire makes writing fail. First it makes reading the body fail: before net/http writes, it reads what the handler has
@@ -78,8 +81,7 @@ func (w *writer) expire() {
 // unlimit lifts the limit on writing. If writing has already failed, the connection stays unusable.
 func (w *writer) unlimit() {
 	w.until = time.Time{}
-	w.writes.close()
-	w.writes = nil
+	w.writes.Swap(nil).close()
 }
 
 // headBytes is more than net/http buffers before it sends the header.
@@ -94,8 +96,8 @@ func (w *writer) drains() bool {
 // enter begins a call that can wait for the client; leave ends it. If the time is over, enter makes the connection
 // fail: otherwise net/http would end an answer that is half written as if it were complete.
 func (w *writer) enter() (drains bool, err error) {
-	if err := w.writes.enter(); err != nil {
-		w.writes.expireOnce()
+	if err := w.writes.Load().enter(); err != nil {
+		w.writes.Load().expireOnce()
 		return false, err
 	}
 	if drains = w.drains(); drains {
@@ -106,7 +108,7 @@ func (w *writer) enter() (drains bool, err error) {
 
 // leave ends a call for which enter returned drains.
 func (w *writer) leave(drains bool) {
-	w.writes.leave(false)
+	w.writes.Load().leave(false)
 	if drains {
 		w.body.cutoff.leave(false)
 	}
@@ -114,7 +116,7 @@ func (w *writer) leave(drains bool) {
 
 // SetWriteDeadline is for [http.ResponseController]. It does nothing after the time of the handler has ended writing.
 func (w *writer) SetWriteDeadline(t time.Time) error {
-	if w.writes.hasExpired() {
+	if w.writes.Load().hasExpired() {
 		return nil
 	}
 	return http.NewResponseController(w.inner).SetWriteDeadline(t)
