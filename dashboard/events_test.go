@@ -14,7 +14,6 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
@@ -211,22 +210,5 @@ func BenchmarkEvents(b *testing.B) {
 				_ = each.pipeline.Execute(ctx, fn)
 			}
 		})
-	}
-}
-
-// An override says in its event what it was.
-func TestEvents_Override(t *testing.T) {
-	var v Events
-	v.Hooks().OnEvent(t.Context(), pipeline.Event{Name: "OnLimiterOverridden", Severity: pipeline.SeverityWarning, Source: source("orders", ""), Result: registry.Override{
-		Limiter: "bucket", Options: limiter.PerSecond(5, 7), Until: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), By: "alice", Reason: "sale",
-	}})
-	assert.Equal(t, "limiter bucket: token_limit 7, tokens_per_period 1, replenishment_period 200ms until 2030-01-02T03:04:05Z, by alice: sale", v.all()[0].text)
-}
-
-// What one rejection costs by itself.
-func BenchmarkEvents_OnEvent(b *testing.B) {
-	v := new(Events)
-	for b.Loop() {
-		v.Hooks().OnEvent(b.Context(), rejected)
 	}
 }

@@ -129,7 +129,7 @@ type pipelineEvent struct {
 	since    time.Time
 }
 
-// limiterFigures are what a limiter has counted. Those that are nil are not known.
+// limiterFigures are what a limiter has counted. A nil figure is not known.
 type limiterFigures struct {
 	Limit      int64  `json:"limit,omitempty"`      // the most permits that can be available
 	Available  *int64 `json:"available,omitempty"`  // nil also if there is one for each key

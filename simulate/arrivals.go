@@ -22,7 +22,6 @@ type arrivals struct {
 	stop              func()                              // must be called in the end
 }
 
-// newArrivals returns the arrivals of a load that is valid.
 func newArrivals(l *Load, seed uint64) *arrivals {
 	a := &arrivals{
 		keys: prepared(l.Keys), keyRand: newRand(seed, keyStream),
@@ -132,7 +131,6 @@ func newArrivalTimes(o *Open, end time.Duration, seed uint64) *arrivalTimes {
 	return t
 }
 
-// next returns the next time, and false after the last one.
 func (t *arrivalTimes) next() (time.Duration, bool, error) {
 	switch {
 	case t.poisson != nil:

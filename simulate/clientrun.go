@@ -53,7 +53,6 @@ func (r *run) newClient(do func(*client)) *client {
 	return c
 }
 
-// begin makes c begin a request.
 func (c *client) begin(number int64, key string, cost int) {
 	r := c.run
 	c.request.number, c.request.key, c.request.cost, c.request.draws = number, key, cost, 0
@@ -173,7 +172,6 @@ func (r *run) nextArrival() (*input.Request, error) {
 	return &r.next, nil
 }
 
-// arrive gives a request to a client.
 func (r *run) arrive(q *input.Request) error {
 	if err := r.enter(); err != nil {
 		return err
@@ -195,7 +193,6 @@ func (r *run) arrive(q *input.Request) error {
 	return nil
 }
 
-// enter counts a request that begins.
 func (r *run) enter() error {
 	r.inFlight++
 	if r.inFlight > r.scenario.MaxInFlight {
@@ -254,7 +251,6 @@ func (r *run) cut() {
 	r.events.push(event{at: r.now() + afterCut, do: func() { r.stuck = true }})
 }
 
-// cancel ends the contexts of all requests.
 func (r *run) cancel() {
 	r.over = true
 	for _, c := range r.clients {

@@ -14,7 +14,6 @@ import (
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
-// keptKeys is how many keys are compared.
 const keptKeys = 1_000_000
 
 // A collector makes the result of a run. Only the task that has the turn uses it, or the main goroutine while no task has
@@ -52,7 +51,6 @@ func newCollector(s *Scenario, since func() time.Duration) collector {
 	return c
 }
 
-// point returns the point of this instant.
 func (c *collector) point() *point {
 	i := int(c.since() / c.result.Interval)
 	for len(c.series) <= i {
@@ -63,7 +61,6 @@ func (c *collector) point() *point {
 	return &c.series[i]
 }
 
-// count counts something in the whole and in this interval.
 func (c *collector) count(what func(*Counts)) *point {
 	p := c.point()
 	what(&c.result.Total)
@@ -91,7 +88,6 @@ func (c *collector) countsOf(key string) *keyCounts {
 // began is called when a client has a request.
 func (c *collector) began(*request) { c.count(func(n *Counts) { n.Requests++ }) }
 
-// offers is called before an execution.
 func (c *collector) offers(r *request, attempt int) {
 	r.begun, r.reached, r.queued, r.failedBy = c.since(), false, false, ""
 	c.count(func(n *Counts) {
@@ -110,13 +106,11 @@ func (c *collector) offers(r *request, attempt int) {
 	}
 }
 
-// asks is called when a task comes to a limiter.
 func (c *collector) asks(t *task) {
 	t.asking, t.asked = true, c.since()
 	c.waiting++
 }
 
-// granted is called when a task has passed a limiter.
 func (c *collector) granted(t *task) {
 	if d, ok := c.answered(t); ok {
 		c.wait.add(d)
@@ -141,7 +135,6 @@ func (c *collector) answered(t *task) (d time.Duration, ok bool) {
 	return d, true
 }
 
-// calls is called when a task calls the service.
 func (c *collector) calls(t *task) {
 	r := t.request
 	first := !r.reached
@@ -169,13 +162,10 @@ func (c *collector) calls(t *task) {
 	}
 }
 
-// serves is called when the service begins to serve a call.
 func (c *collector) serves(took time.Duration) { c.service.add(took) }
 
-// inService counts the calls that the service has.
 func (c *collector) inService(n int64) { c.running += n }
 
-// ended is called after an execution.
 func (c *collector) ended(r *request, err error) {
 	switch {
 	case err == nil:
@@ -194,7 +184,6 @@ func (c *collector) ended(r *request, err error) {
 	}
 }
 
-// The errors of the simulated service.
 var (
 	errFailed = errors.New("simulate: the service failed")
 	errFull   = errors.New("simulate: the service has no room for another call")
@@ -215,8 +204,6 @@ const (
 	reasonCut    = "cut off"
 	reasonOther  = "other"
 )
-
-var reasons = []string{reasonFailed, reasonFull, reasonLeft, reasonCut, reasonOther}
 
 // cause returns what has made an execution fail: the strategy, or else what happened.
 func cause(r *request, err error) string {
@@ -258,7 +245,6 @@ func (c *collector) gone(r *request, err error, unfinished bool) {
 	}
 }
 
-// finish completes the result.
 func (c *collector) finish(assumed map[string]bool) *Result {
 	r := c.result
 	r.Assumed = slices.Sorted(maps.Keys(assumed))

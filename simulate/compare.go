@@ -43,7 +43,6 @@ type KeyChange struct {
 	AdmittedAfter  int64 `json:"admitted_after"`
 }
 
-// change returns how many more executions are admitted.
 func (k *KeyChange) change() int64 { return k.AdmittedAfter - k.AdmittedBefore }
 
 // Compare compares two results of [Run], which must not be nil. With a Result that was decoded from JSON, OneByOne is false
@@ -59,7 +58,6 @@ func Compare(before, after *Result) *Comparison {
 	return c
 }
 
-// compareKeys finds the keys with the greatest losses and gains.
 func (c *Comparison) compareKeys() {
 	const most = 10
 	if c.Before.keyed == nil || c.After.keyed == nil {

@@ -6,13 +6,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/weir-go/weir/simulate/internal/render"
 )
 
 // WriteTable writes c as text for a terminal, of at most 100 columns: as [Result.WriteTable] does, with both results and
-// their difference.
+// their difference, but not what happened over time, which [Comparison.WriteSVG] shows.
 func (c *Comparison) WriteTable(w io.Writer) error { return c.report().WriteText(w) }
 
 // WriteSVG writes c as a picture: both results beside each other, with the same scales. See [Result.WriteSVG].
@@ -21,7 +20,6 @@ func (c *Comparison) WriteSVG(w io.Writer) error { return c.report().WriteSVG(w)
 // WriteHTML writes c as a page. See [Result.WriteHTML].
 func (c *Comparison) WriteHTML(w io.Writer) error { return c.report().WriteHTML(w) }
 
-// A comparisonReport writes a Comparison.
 type comparisonReport struct {
 	*Comparison
 	names [2]string // as they are shown
@@ -40,7 +38,7 @@ func (c *Comparison) report() *render.Report {
 	return &render.Report{
 		Title: "Comparison of " + r.names[0] + " and " + r.names[1], Subtitle: r.subtitle(),
 		Charts: r.charts(), Columns: 2, Footer: assumedText(assumed),
-		Tables: append(r.tables(), assumedTable(assumed), r.timeTable()),
+		Tables: append(r.tables(), assumedTable(assumed)),
 	}
 }
 
@@ -134,7 +132,6 @@ func (c *comparisonReport) head() []render.Column {
 	return []render.Column{{Text: true, Header: true}, {Name: c.names[0], Key: true}, {Name: c.names[1], Key: true}, {Name: "change"}}
 }
 
-// counts returns a row of two counts and their difference.
 func counts(label string, was, is int64) []string {
 	return []string{label, render.Count(was), render.Count(is), render.Change(is-was, render.Count)}
 }
@@ -185,7 +182,6 @@ func (c *comparisonReport) lengthTable(l length) render.Table {
 	return t
 }
 
-// partsTable shows counts by names.
 func (c *comparisonReport) partsTable(caption, by string, before, after map[string]int64) render.Table {
 	t := render.Table{
 		Caption: caption, Empty: "none",
@@ -239,42 +235,6 @@ func changesTable(caption, empty string, keys []KeyChange) render.Table {
 	for _, k := range keys {
 		t.Rows = append(t.Rows, append([]string{render.Count(k.OfferedBefore), render.Count(k.OfferedAfter)},
 			append(counts("", k.AdmittedBefore, k.AdmittedAfter)[1:], formatKey(k.Key))...))
-	}
-	return t
-}
-
-// timeTable has both results over time. Their intervals are usually the same; where one has fewer rows, it ended earlier.
-func (c *comparisonReport) timeTable() render.Table {
-	t := render.Table{
-		Caption: "Over time", Empty: "nothing happened",
-		Head: []render.Column{
-			{Name: "from", Header: true}, {Name: "offered"}, {Name: "then"}, {Name: "rejected"}, {Name: "then"}, {Name: "succeeded"}, {Name: "then"}, {Name: "p99"}, {Name: "then"},
-		},
-	}
-	if len(c.Before.Series) > 0 && len(c.After.Series) > 0 && c.Before.Interval != c.After.Interval {
-		t.Empty = "the intervals of the two results are different"
-		return t
-	}
-	n := (max(len(c.Before.Series), len(c.After.Series)) + tableRows - 1) / tableRows
-	before, interval := c.Before.mergedBy(n)
-	after, other := c.After.mergedBy(n)
-	interval = max(interval, other)
-	if len(before)+len(after) > 0 {
-		t.Note = "A row is " + render.Moment(interval) + "; p99 is the largest of any " + render.Moment(c.Before.Interval) + ". The second of each pair is " + c.names[1] + "."
-	}
-	for i := range max(len(before), len(after)) {
-		var was, is Point
-		if i < len(before) {
-			was = before[i]
-		}
-		if i < len(after) {
-			is = after[i]
-		}
-		p99 := func(p *Point) string { return orDash(p.Latency.Max > 0, render.Duration(p.Latency.P99)) }
-		t.Rows = append(t.Rows, []string{
-			render.Moment(time.Duration(i) * interval), render.Count(was.Offered), render.Count(is.Offered), render.Count(was.Rejected), render.Count(is.Rejected),
-			render.Count(was.Succeeded), render.Count(is.Succeeded), p99(&was), p99(&is),
-		})
 	}
 	return t
 }

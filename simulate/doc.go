@@ -10,8 +10,8 @@
 //
 // # How it works
 //
-// A run is a bubble of [testing/synctest], in which the clock moves on when every goroutine waits. Each request in flight
-// has a goroutine. What goroutines do at the same instant could come in any order, so only one of them runs at a time:
+// A run is a bubble of [testing/synctest] (internal/bubble is the door to it), in which the clock moves on when every
+// goroutine waits. Each request in flight has a goroutine. What goroutines do at the same instant could come in any order, so only one of them runs at a time:
 // the one that has the turn. A gate before and after each strategy makes a goroutine that something else has woken, such
 // as a limiter that grants it a permit, wait for its turn. Turns at one instant go by the number of the request.
 //

@@ -3,7 +3,6 @@ package simulate
 import (
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,7 +17,6 @@ type Expectation struct {
 	text     string
 	metric   *metric
 	window   time.Duration // of most(1s); 0 if it was not said
-	part     string        // of failed(orders/Timeout); "" if it was not said
 	operator *operator
 	kind     kind
 	value    float64 // nanoseconds if kind is a duration, percent if it is a percentage
@@ -35,7 +33,6 @@ type UnmetError struct {
 // Error says what was expected, and what is instead.
 func (e *UnmetError) Error() string { return "expected " + e.Expectation + ", but " + e.Reason }
 
-// An operator compares what is with what is expected.
 type operator struct {
 	name  string
 	holds func(got, expected float64) bool
@@ -62,9 +59,6 @@ var operators = []operator{
 //   - starved: keys that got nothing, see [KeyResult], of all keys
 //   - newly_refused, no_longer_refused: requests of a [Comparison], of all requests
 //
-// rejected and failed can be of one strategy, as in "rejected(orders/RateLimiter) < 1%" and "failed(orders/Timeout) = 0", or
-// of another reason of Result.Failures, as in "failed(the service failed) < 1%".
-//
 // These are counts only: requests, offered, calls, come_backs, keys, most (permits in any window), most_of_key (permits of
 // one key in any window). If Scenario.Windows has several lengths, the metric says which, as in "most(1s) <= 100".
 //
@@ -82,16 +76,8 @@ func ParseExpectation(text string) (Expectation, error) {
 	return e, nil
 }
 
-// closing is the end of brackets. What is in them can have the characters of operators.
-var closing = regexp.MustCompile(`\)\s*[<>=!]`)
-
 func parseExpectation(text string) (Expectation, error) {
 	at := strings.IndexAny(text, "<>=!")
-	if open := strings.IndexByte(text, '('); open >= 0 && open < at {
-		if match := closing.FindStringIndex(text[open:]); match != nil {
-			at = open + match[1] - 1
-		}
-	}
 	if at < 0 {
 		return Expectation{}, fmt.Errorf(`write a metric, an operator (<, <=, >, >=, = or !=) and a value, such as "rejected < 1%%"`)
 	}
@@ -128,13 +114,7 @@ func (e *Expectation) setMetric(text string) error {
 	}
 	inside, closed := strings.CutSuffix(inside, ")")
 	inside = strings.TrimSpace(inside)
-	switch {
-	case e.metric.parts != nil:
-		if e.part = inside; inside == "" || !closed {
-			return fmt.Errorf("write in brackets what %s is meant, such as %s", e.metric.name, e.metric.example)
-		}
-		return nil
-	case !e.metric.windowed:
+	if !e.metric.windowed {
 		return fmt.Errorf("%s is a whole: write %s without brackets", e.metric.name, e.metric.name)
 	}
 	d, err := time.ParseDuration(inside)
@@ -193,7 +173,7 @@ func (e Expectation) String() string { return e.text }
 func (e Expectation) NeedsComparison() bool { return e.metric != nil && e.metric.compared != nil }
 
 // Check returns nil if r is as expected, and otherwise an [*UnmetError]. It returns another error if e needs a comparison,
-// or a window that is not in Scenario.Windows, or names a strategy that the pipeline does not have.
+// or a window that is not in Scenario.Windows.
 func (e Expectation) Check(r *Result) error {
 	if e.NeedsComparison() {
 		return fmt.Errorf("simulate: expectation %q: %s needs a comparison of two results", e.text, e.metric.name)
@@ -223,12 +203,6 @@ func (e Expectation) check(r *Result, c *Comparison) error {
 			return fmt.Errorf("simulate: expectation %q: %w", e.text, err)
 		}
 		value = float64(m.most(most))
-	case e.part != "":
-		n, err := e.partOf(r)
-		if err != nil {
-			return fmt.Errorf("simulate: expectation %q: %w", e.text, err)
-		}
-		value = float64(n)
 	case m.compared != nil:
 		value = float64(m.compared(c))
 	default:
@@ -248,55 +222,11 @@ func (e Expectation) check(r *Result, c *Comparison) error {
 		got, expected = value*100, e.value*whole // exact for whole numbers
 	}
 	if !e.operator.holds(got, expected) {
-		return &UnmetError{Expectation: e.text, Reason: e.name() + " is " + e.format(value, whole) + e.blameService(r)}
+		return &UnmetError{Expectation: e.text, Reason: m.name + " is " + e.format(value, whole)}
 	}
 	return nil
 }
 
-// blameService says if the service alone takes so long that e cannot be met.
-func (e Expectation) blameService(r *Result) string {
-	m := findMetric(e.metric.inService)
-	if m == nil {
-		return ""
-	}
-	alone, _ := m.value(r)
-	if alone == 0 || e.operator.holds(alone, e.value) {
-		return ""
-	}
-	return ", and " + m.name + " is " + e.format(alone, 0) + " without any wait"
-}
-
-// name returns what e is about, as messages say it.
-func (e Expectation) name() string {
-	if e.part != "" {
-		return e.metric.name + "(" + render.Printable(e.part) + ")"
-	}
-	return e.metric.name
-}
-
-// partOf returns how many executions ended for the reason that e is about. A strategy that has no executions is 0, but what
-// is no strategy is an error: a spelling mistake must not meet an expectation.
-func (e Expectation) partOf(r *Result) (int64, error) {
-	parts := e.metric.parts(r)
-	for name, n := range parts {
-		if render.Printable(name) == render.Printable(e.part) { // as tables show it
-			return n, nil
-		}
-	}
-	known := slices.Clone(r.Strategies)
-	if e.metric.reasons {
-		known = append(known, reasons...)
-	}
-	if len(r.Strategies) == 0 || slices.Contains(known, e.part) {
-		return 0, nil
-	}
-	for i := range known {
-		known[i] = e.metric.name + "(" + render.Printable(known[i]) + ")"
-	}
-	return 0, fmt.Errorf("there is no %s, only %s", e.name(), render.Shorten(strings.Join(known, ", "), 500))
-}
-
-// mostOf returns the window that e is about.
 func (e Expectation) mostOf(r *Result) (*Most, error) {
 	windows := make([]string, len(r.Most))
 	for i := range r.Most {
@@ -335,7 +265,6 @@ func (e Expectation) format(value, whole float64) string {
 	return render.Count(int64(value))
 }
 
-// A kind is what values are.
 type kind int
 
 const (
@@ -345,12 +274,10 @@ const (
 	kindIndex // a number from 0 to 1
 )
 
-// describe says what a metric of that kind is.
 func (k kind) describe() string {
 	return [...]string{"a count", "a percentage", "a duration", "a number from 0 to 1"}[k]
 }
 
-// A metric is what an Expectation is about.
 type metric struct {
 	name     string
 	kind     kind
@@ -361,11 +288,6 @@ type metric struct {
 	windowed bool
 	most     func(*Most) int64
 	compared func(*Comparison) int64
-	parts    func(*Result) map[string]int64 // what it is made of, by names; nil if there are none
-	reasons  bool                           // the names can be reasons
-	example  string                         // of an expectation of a part
-
-	inService string // the metric of the part that the service takes; "" if there is none
 }
 
 // rightValue says what can be compared with the metric.
@@ -394,24 +316,14 @@ func makeMetrics() []*metric {
 		if t.whole != nil {
 			m.whole, m.of, m.nothing = t.whole.count, t.of, "there were no "+strings.TrimPrefix(t.of, "the ")
 		}
-		switch t.name {
-		case "rejected":
-			m.parts, m.example = func(r *Result) map[string]int64 { return r.Rejections }, "rejected(orders/RateLimiter)"
-		case "failed":
-			m.parts, m.example, m.reasons = func(r *Result) map[string]int64 { return r.Failures }, "failed(orders/Timeout)", true
-		}
 		all = append(all, m)
 	}
 	for _, l := range lengths {
 		for _, q := range quantiles {
-			m := &metric{name: l.name + "_" + q.name, kind: kindDuration, nothing: l.none, value: func(r *Result) (float64, bool) {
+			all = append(all, &metric{name: l.name + "_" + q.name, kind: kindDuration, nothing: l.none, value: func(r *Result) (float64, bool) {
 				of := l.of(r)
 				return float64(q.value(of)), of.Count > 0
-			}}
-			if l.name == "latency" {
-				m.inService = "service_" + q.name
-			}
-			all = append(all, m)
+			}})
 		}
 	}
 	keys := func(r *Result) int64 { return int64(r.Keys.Count) }
@@ -446,7 +358,6 @@ func findMetric(name string) *metric {
 	return nil
 }
 
-// unknownMetric says which metrics there are.
 func unknownMetric(name string) error {
 	if name == "" {
 		return fmt.Errorf("there is no metric before the operator, such as rejected")

@@ -14,7 +14,6 @@ func overload(limit float64) *Result {
 			`The function "tenant" that the program registers returns the key of the request.`,
 		},
 		Interval:   5 * time.Second,
-		Strategies: []string{"orders/RateLimiter", "orders/CircuitBreaker", "orders/Timeout"},
 		Rejections: map[string]int64{"orders/CircuitBreaker": 41},
 		open:       true, keyed: map[string]*keyCounts{},
 	}

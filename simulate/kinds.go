@@ -184,7 +184,6 @@ type zipf struct {
 
 func (z *zipf) Key(r *rand.Rand) string { return keyName(z.draw(r)) }
 
-// draw returns a number from 1 to the count.
 func (z *zipf) draw(r *rand.Rand) int {
 	for {
 		u := z.last + r.Float64()*(z.first-z.last)
@@ -210,7 +209,6 @@ func (z *zipf) integral(x float64) float64 {
 	return log * math.Expm1(y) / y
 }
 
-// inverse is the inverse of integral.
 func (z *zipf) inverse(u float64) float64 {
 	y := max(u*(1-z.exponent), -1) // below -1 by rounding only
 	if math.Abs(y) < 1e-8 {
@@ -221,7 +219,6 @@ func (z *zipf) inverse(u float64) float64 {
 
 func keyName(n int) string { return "key-" + strconv.Itoa(n) }
 
-// keyCount adds a problem if there are too few or too many keys.
 func keyCount(p *validate.Problems, path string, count int) {
 	if count < 1 || count > maxKeys {
 		p.Add(path, count, "must be at least 1 and at most %d", maxKeys)

@@ -20,20 +20,17 @@ type histogram struct {
 
 const subBits = 7
 
-// bucketOf returns the bucket of d, which is at least 0.
 func bucketOf(d time.Duration) int {
 	v := uint64(d)
 	shift := max(bits.Len64(v)-subBits-1, 0)
 	return shift<<subBits + int(v>>shift)
 }
 
-// lowest returns the shortest length of time in a bucket.
 func lowest(bucket int) time.Duration {
 	shift := max(bucket>>subBits-1, 0)
 	return time.Duration(bucket-shift<<subBits) << shift
 }
 
-// add adds d.
 func (h *histogram) add(d time.Duration) {
 	d = max(d, 0)
 	i := bucketOf(d)
@@ -46,7 +43,6 @@ func (h *histogram) add(d time.Duration) {
 	h.max = max(h.max, d)
 }
 
-// quantiles returns what the histogram has.
 func (h *histogram) quantiles() Quantiles {
 	q := Quantiles{Count: h.count, Max: h.max}
 	if h.count == 0 {
@@ -96,7 +92,6 @@ type window struct {
 	at     time.Duration
 }
 
-// A stamp is when permits were taken.
 type stamp struct {
 	at      time.Duration
 	permits int64
@@ -147,7 +142,6 @@ func (w *window) add(at time.Duration, permits int64) {
 	}
 }
 
-// most returns what was found.
 func (m *mostOf) most() Most {
 	found := Most{Window: m.all.length, Permits: m.all.most, At: m.all.at}
 	if m.best != nil {
@@ -156,7 +150,6 @@ func (m *mostOf) most() Most {
 	return found
 }
 
-// shownKeys is how many keys are in each list of a KeyResult.
 const shownKeys = 10
 
 // fairness compares what keys got. unkept is how many executions had another key.

@@ -11,8 +11,6 @@ import (
 type Result struct {
 	// Pipeline is the pipeline that the requests went through.
 	Pipeline string `json:"pipeline"`
-	// Strategies are the strategies of the pipeline, outermost first, such as "orders/RateLimiter".
-	Strategies []string `json:"strategies,omitempty"`
 	// Seed is that of the Scenario.
 	Seed uint64 `json:"seed"`
 	// For is how long requests arrived.
@@ -170,7 +168,6 @@ type ComeBacks struct {
 	Admitted int64 `json:"admitted"`
 }
 
-// keyCounts are what a key got.
 type keyCounts struct{ offered, admitted, rejected int64 }
 
 // merged returns the series with at most limit points, by making one of several successive ones, and how long each is.
@@ -202,7 +199,6 @@ func (r *Result) mergedBy(n int) ([]Point, time.Duration) {
 	return points, interval * time.Duration(n)
 }
 
-// plus returns the sum of c and d.
 func (c Counts) plus(d Counts) Counts {
 	c.Requests += d.Requests
 	c.Offered += d.Offered
@@ -266,7 +262,6 @@ var totals = []*total{
 	{name: "retried", label: "retried by the pipeline", count: func(r *Result) int64 { return r.Total.Retried }, whole: &calls, of: "the calls"},
 }
 
-// A quantile is one of the numbers of Quantiles.
 type quantile struct {
 	name  string // as in an Expectation and in JSON
 	label string // as in a table
@@ -283,7 +278,6 @@ var quantiles = []quantile{
 	{"max", "max", func(q *Quantiles) time.Duration { return q.Max }},
 }
 
-// A length is one of the Quantiles of a Result.
 type length struct {
 	name  string
 	label string
@@ -308,7 +302,6 @@ func (b *bitset) set(i int64) {
 	(*b)[i/64] |= 1 << (i % 64)
 }
 
-// without returns how many bits of b are not set in o.
 func (b bitset) without(o bitset) int64 {
 	n := 0
 	for i, word := range b {

@@ -51,7 +51,6 @@ func shownName(name string, most int) string { return render.Shorten(render.Prin
 
 func instances(r *Result) string { return render.Plural(int64(r.Instances), "instance", "instances") }
 
-// summary is the result in a sentence.
 func summary(r *Result) string {
 	t := &r.Total
 	if t.Offered == 0 {
@@ -232,7 +231,6 @@ func lengthsTable(r *Result) render.Table {
 	return t
 }
 
-// partsTable shows a count by names, the largest first.
 func partsTable(caption, what, by string, parts map[string]int64) render.Table {
 	t := render.Table{Caption: caption, Head: []render.Column{{Name: what}, {}, {Name: by, Text: true, Header: true, Key: true}}, Empty: "none"}
 	names := slices.SortedFunc(maps.Keys(parts), func(a, b string) int {
@@ -269,7 +267,6 @@ func mostTable(r *Result) render.Table {
 	return t
 }
 
-// keysTable shows what keys got.
 func keysTable(caption string, keys []KeyCounts) render.Table {
 	t := render.Table{
 		Caption: caption,
@@ -352,7 +349,6 @@ func timeTable(r *Result) render.Table {
 	return t
 }
 
-// orDash returns text if it means something, and otherwise a dash.
 func orDash(means bool, text string) string {
 	if means {
 		return text
@@ -360,7 +356,6 @@ func orDash(means bool, text string) string {
 	return "–"
 }
 
-// formatKey returns key as a table shows it.
 func formatKey(key string) string {
 	if key == "" {
 		return "(no key)"

@@ -8,14 +8,13 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/simulate/internal/bubble"
 	"github.com/weir-go/weir/simulate/internal/input"
 )
 
@@ -48,7 +47,7 @@ func Run(ctx context.Context, s Scenario) (*Result, error) {
 				r.err = errors.Join(r.err, fmt.Errorf("simulate: the simulation did not end: %v", p))
 			}
 		}()
-		synctest.Test(new(testing.T), func(*testing.T) { r.main() })
+		bubble.Run(r.main)
 	}()
 	<-done
 	if r.err != nil {
@@ -57,7 +56,6 @@ func Run(ctx context.Context, s Scenario) (*Result, error) {
 	return r.finish(r.assumed), nil
 }
 
-// A run is one simulation.
 type run struct {
 	turns
 	collector
@@ -84,10 +82,8 @@ type run struct {
 	stuck    bool      // some do not end
 }
 
-// now returns how much time has passed.
 func (r *run) now() time.Duration { return time.Since(r.start) }
 
-// main runs in the bubble.
 func (r *run) main() {
 	r.start = time.Now()
 	r.asked = make(chan struct{}, 1)
@@ -161,21 +157,8 @@ func (r *run) build() error {
 		}
 		r.pipelines = append(r.pipelines, p)
 		r.result.Pipeline = name
-		r.result.Strategies = strategiesOf(p, nil)
 	}
 	return nil
-}
-
-// strategiesOf appends the strategies of p, and those of the pipelines that are embedded in it, to names.
-func strategiesOf(p *pipeline.Pipeline, names []string) []string {
-	for source, s := range p.Strategies() {
-		if inner, ok := s.(interface{ Pipeline() *pipeline.Pipeline }); ok {
-			names = strategiesOf(inner.Pipeline(), names)
-		} else if _, ok := s.(*gate); !ok {
-			names = append(names, nameOf(source))
-		}
-	}
-	return names
 }
 
 // pipelineOf returns the name of the pipeline that requests go through. If name is empty, change must define exactly one.
@@ -255,10 +238,9 @@ func (r *run) sleep(d time.Duration) {
 		r.timer.Stop()
 		r.timer = nil
 	}
-	synctest.Wait()
+	bubble.Wait()
 }
 
-// happen does what an event is about.
 func (r *run) happen(e event) {
 	if e.do != nil {
 		e.do()

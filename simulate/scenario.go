@@ -189,7 +189,6 @@ const (
 	mostInstances      = 10_000
 )
 
-// withDefaults returns s with the defaults filled in.
 func (s Scenario) withDefaults() Scenario {
 	if r := s.Load.Recording; r != nil && s.Load.For == 0 {
 		s.Load.For = r.Length + 1 // the last request is before the end
@@ -312,7 +311,6 @@ func fromTo(p *validate.Problems, path string, from, to time.Duration) {
 	}
 }
 
-// share adds a problem if v is not from 0 to 1, or not a number.
 func share(p *validate.Problems, path string, v float64) {
 	if !(v >= 0 && v <= 1) {
 		p.Add(path, v, "must be from 0 to 1")

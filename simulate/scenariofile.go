@@ -8,7 +8,6 @@ import (
 	"github.com/weir-go/weir/strategies/retry"
 )
 
-// The sections of a scenario file.
 const (
 	loadSection    = "load"
 	serviceSection = "service"
@@ -67,7 +66,6 @@ func scenarioKinds() *reload.Kinds {
 	return k
 }
 
-// A loadFile is a [Load] in a file.
 type loadFile struct {
 	For    time.Duration `yaml:"for,omitempty" doc:"How long requests arrive. Required, except for a recording: there it is the length of the recording unless set."`
 	Open   *openFile     `yaml:"open,omitempty" doc:"Requests that arrive however long the answers take, as from many independent users."`
@@ -97,20 +95,17 @@ func (l loadFile) load() Load {
 	return made
 }
 
-// An openFile is an [Open] in a file.
 type openFile struct {
 	Rate    rateFile `yaml:"rate" doc:"How many requests a second arrive, over time."`
 	Poisson bool     `yaml:"poisson,omitempty" doc:"Requests arrive at random and independent of each other, as those of many users do. They are evenly spaced unless set."`
 }
 
-// A closedFile is a [Closed] in a file.
 type closedFile struct {
 	Clients int           `yaml:"clients" reload:"least=1" doc:"How many clients there are."`
 	Think   durationsFile `yaml:"think" doc:"How long a client waits after an answer."`
 	SameKey bool          `yaml:"same_key,omitempty" doc:"All requests of a client have the key that the client drew first."`
 }
 
-// A serviceFile is a [Service] in a file.
 type serviceFile struct {
 	Latency       *durationsFile `yaml:"latency,omitempty" doc:"How long a call takes, once it is served. It takes no time unless set."`
 	Capacity      int            `yaml:"capacity,omitempty" reload:"least=0" doc:"How many calls are served at a time; the others wait for their turn. There is no limit unless set."`
@@ -133,7 +128,6 @@ func (s serviceFile) service() Service {
 	return made
 }
 
-// A periodFile is a [Period] in a file.
 type periodFile struct {
 	From        time.Duration  `yaml:"from,omitempty" doc:"When the period begins, after the beginning of the simulation."`
 	To          time.Duration  `yaml:"to" doc:"When the period ends, after the beginning of the simulation."`
@@ -142,21 +136,18 @@ type periodFile struct {
 	Capacity    int            `yaml:"capacity,omitempty" reload:"least=0" doc:"How many calls are served at a time; that of the service unless set."`
 }
 
-// Validate checks the times.
 func (f periodFile) Validate() error {
 	var p validate.Problems
 	fromTo(&p, "", f.From, f.To)
 	return p.Err("simulate")
 }
 
-// A clientsFile is [Clients] in a file.
 type clientsFile struct {
 	Timeout     time.Duration `yaml:"timeout,omitempty" doc:"How long a client waits for an answer before it gives up, which counts as a failure. It waits forever unless set."`
 	OnRejection reactionFile  `yaml:"on_rejection,omitempty" doc:"What a client does when it is rejected. It gives up unless set."`
 	OnFailure   reactionFile  `yaml:"on_failure,omitempty" doc:"What a client does after another error. It gives up unless set."`
 }
 
-// Validate checks the timeout.
 func (c clientsFile) Validate() error {
 	var p validate.Problems
 	p.NotNegative("Timeout", c.Timeout)
@@ -167,7 +158,6 @@ func (c clientsFile) clients() Clients {
 	return Clients{Timeout: c.Timeout, OnRejection: Reaction(c.OnRejection), OnFailure: Reaction(c.OnFailure)}
 }
 
-// A reactionFile is a [Reaction] in a file.
 type reactionFile struct {
 	MaxRetries int           `yaml:"max_retries,omitempty" reload:"least=0" doc:"How often the client tries again."`
 	Delay      time.Duration `yaml:"delay,omitempty" doc:"How long it waits before it tries again. It tries at once unless set."`
@@ -177,7 +167,6 @@ type reactionFile struct {
 	RetryAfter bool          `yaml:"retry_after,omitempty" doc:"The client waits as long as the rejection says, if it says so."`
 }
 
-// Validate checks the delays.
 func (r reactionFile) Validate() error {
 	var p validate.Problems
 	p.NotNegative("Delay", r.Delay)
@@ -213,7 +202,6 @@ func kindOf[T interface{ validate() error }](p *validate.Problems, path string, 
 	}
 }
 
-// Validate checks the kind that is set.
 func (r oneRate) Validate() error {
 	var p validate.Problems
 	kindOf(&p, "Ramp", r.Ramp)
@@ -228,7 +216,6 @@ func (r oneRate) Validate() error {
 	return p.Err("simulate")
 }
 
-// rate returns the rate that is set.
 func (r oneRate) rate() Rate {
 	switch {
 	case r.Constant != nil:
@@ -244,7 +231,6 @@ func (r oneRate) rate() Rate {
 	}
 }
 
-// Validate checks the kind that is set.
 func (r rateFile) Validate() error {
 	if r.Sum != nil && len(r.Sum) == 0 {
 		var p validate.Problems
@@ -254,7 +240,6 @@ func (r rateFile) Validate() error {
 	return r.oneRate.Validate()
 }
 
-// rate returns the rate that is set.
 func (r rateFile) rate() Rate {
 	if r.Sum == nil {
 		return r.oneRate.rate()
@@ -266,7 +251,6 @@ func (r rateFile) rate() Rate {
 	return all
 }
 
-// A durationsFile is [Durations] in a file.
 type durationsFile struct {
 	_           struct{}       `reload:"oneof=distribution"`
 	Fixed       *time.Duration `yaml:"fixed,omitempty" doc:"Always the same time."`
@@ -275,7 +259,6 @@ type durationsFile struct {
 	LogNormal   *LogNormal     `yaml:"log_normal,omitempty" doc:"A log-normal distribution, which the latencies of many services have: most are near the median, and a few are much longer."`
 }
 
-// Validate checks the kind that is set.
 func (d durationsFile) Validate() error {
 	var p validate.Problems
 	kindOf(&p, "Exponential", d.Exponential)
@@ -303,7 +286,6 @@ func (d *durationsFile) durations() Durations {
 	}
 }
 
-// A keysFile is [Keys] in a file.
 type keysFile struct {
 	_       struct{}     `reload:"oneof=keys"`
 	Uniform *UniformKeys `yaml:"uniform,omitempty" doc:"Each key is as frequent as the others."`
@@ -311,7 +293,6 @@ type keysFile struct {
 	Abuser  *AbuserKeys  `yaml:"abuser,omitempty" doc:"One key has a share of the requests to itself, and the others share the rest evenly."`
 }
 
-// Validate checks the kind that is set.
 func (k keysFile) Validate() error {
 	var p validate.Problems
 	kindOf(&p, "Uniform", k.Uniform)
@@ -334,7 +315,6 @@ func (k *keysFile) keys() Keys {
 	}
 }
 
-// A costsFile is [Costs] in a file.
 type costsFile struct {
 	_       struct{}     `reload:"oneof=cost"`
 	Fixed   *int         `yaml:"fixed,omitempty" reload:"least=0" doc:"Each request takes as many permits."`
@@ -342,7 +322,6 @@ type costsFile struct {
 	Shares  []CostShare  `yaml:"mixed,omitempty" doc:"A few kinds of requests, such as many that take one permit and a few that take a hundred."`
 }
 
-// Validate checks the kind that is set.
 func (c costsFile) Validate() error {
 	var p validate.Problems
 	kindOf(&p, "Uniform", c.Uniform)

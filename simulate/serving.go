@@ -20,7 +20,6 @@ type serving struct {
 	waiting int        // of them, how many have not left
 }
 
-// A call is a call of the service.
 type call struct {
 	task *task
 	err  error
@@ -40,7 +39,6 @@ func newServing(r *run, options *Service) *serving {
 	return s
 }
 
-// now returns what the service is like now.
 func (s *serving) now() (latency Durations, capacity int, failureRate float64) {
 	latency, capacity, failureRate = s.options.Latency, s.options.Capacity, s.options.FailureRate
 	now := s.run.now()

@@ -231,7 +231,6 @@ func (m *memory) MakeSource(name, key string) *deterministic.Source {
 	return &deterministic.Source{Rand: rand.New(rand.NewPCG(m.seed, h.Sum64()))}
 }
 
-// call makes a call that takes some time.
 func (m *memory) call(ctx context.Context, f func() error) error {
 	if err := m.travel(ctx); err != nil {
 		return err

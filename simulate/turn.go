@@ -6,10 +6,10 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"testing/synctest"
 	"time"
 
 	"github.com/weir-go/weir/internal/deterministic"
+	"github.com/weir-go/weir/simulate/internal/bubble"
 )
 
 // Turns let one task at a time run. Everything else in a run belongs to the task that has the turn, or to the main
@@ -60,7 +60,6 @@ type task struct {
 	passed  bool // it has passed the last strategy that can fail in place of those behind it
 }
 
-// noPermits says that no limiter has granted anything.
 const noPermits = -1
 
 func newTask(t *turns, r *request) *task {
@@ -99,7 +98,6 @@ const (
 	shortestPause = time.Microsecond
 )
 
-// rest lets some time pass.
 func (t *task) rest() {
 	if t.spins.IsZero() {
 		t.spins = time.Now()
@@ -115,7 +113,6 @@ func (t *task) await() {
 	}
 }
 
-// ask adds t to the tasks that wait for a turn.
 func (s *turns) ask(t *task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,7 +146,7 @@ func (t *task) close() {
 func (s *turns) give(t *task) {
 	s.holder.Store(t)
 	t.resume <- struct{}{}
-	synctest.Wait()
+	bubble.Wait()
 	s.holder.Store(nil)
 }
 
@@ -196,7 +193,6 @@ type eventHeap struct {
 	seq int64
 }
 
-// push adds an event.
 func (h *eventHeap) push(e event) {
 	h.seq++
 	e.seq = h.seq
@@ -222,7 +218,6 @@ type minHeap[T any] struct {
 	before func(a, b *T) bool
 }
 
-// push adds an element.
 func (h *minHeap[T]) push(x T) {
 	h.items = append(h.items, x)
 	for i := len(h.items) - 1; i > 0; {

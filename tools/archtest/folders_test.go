@@ -103,16 +103,16 @@ var folders = []folder{
 		mayImport: []string{"internal/ask", "internal/durationtext", "registry", "reload", "pipeline", "limiter", "limiter/custom", "store", "strategies/circuitbreaker", "strategies/ratelimit"},
 	},
 
-	// testing: a simulation runs in a bubble of testing/synctest, which needs a testing.T. storetest has the memory that its
-	// stores are in. strategies: the simulator knows where executions wait, and who rejects them.
+	// storetest has the memory that its stores are in. strategies: the simulator knows where executions wait, and who rejects them.
 	{
 		name: "simulate",
 		mayImport: []string{
 			"registry", "reload", "pipeline", "limiter", "store", "store/backend", "store/storetest", "internal/deterministic", "internal/durationtext",
 			"strategies/chaos", "strategies/circuitbreaker", "strategies/fallback", "strategies/hedge", "strategies/ratelimit", "strategies/retry", "strategies/timeout",
+			"simulate/internal/bubble",
 		},
-		testing: true,
 	},
+	{name: "simulate/internal/bubble", testing: true}, // of testing/synctest, which needs a testing.T
 
 	{
 		name:      "transport/weirhttp",
@@ -157,8 +157,9 @@ var folders = []folder{
 	// The examples and the comparisons with peers may use anything, and nothing uses them.
 	{name: "examples/*", mayImport: []string{"..."}, thirdParty: []string{"..."}, leaf: true},
 	{name: "bench", mayImport: []string{"..."}, thirdParty: []string{"..."}, leaf: true},
-	{name: "bench/gateway", leaf: true},
-	{name: "bench/rls", mayImport: []string{"tools/testserver"}, thirdParty: []string{"github.com/envoyproxy/go-control-plane/envoy", "golang.org/x/net/http2", "google.golang.org/grpc", "google.golang.org/protobuf/proto"}, leaf: true},
+	{name: "bench/gateway", mayImport: []string{"bench/internal/process"}, leaf: true},
+	{name: "bench/rls", mayImport: []string{"bench/internal/process", "tools/testserver"}, thirdParty: []string{"github.com/envoyproxy/go-control-plane/envoy", "golang.org/x/net/http2", "google.golang.org/grpc", "google.golang.org/protobuf/proto"}, leaf: true},
+	{name: "bench/internal/process"},
 	{name: "bench/soak", mayImport: []string{"..."}, thirdParty: []string{"..."}, leaf: true},
 
 	// What all packages share: the error of wrong options and Must.

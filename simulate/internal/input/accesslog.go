@@ -88,7 +88,6 @@ func (l *logParser) parseJSON(line []byte) (r record, err error) {
 // errJSON is the error of a line that is not an object.
 const errJSON = badLineError("the line is not a JSON object, or not the whole of one")
 
-// first returns the first value that the object has of the fields with these paths.
 func first(object map[string]any, paths ...string) (string, bool) {
 	for _, path := range paths {
 		if text, found := valueAt(object, path); found && path != "" {
@@ -190,7 +189,6 @@ var combinedFields = [...]string{
 // put the virtual host before both. Fields that are added at the end are ignored.
 type combinedLine struct{ values [len(combinedFields)]string }
 
-// parse sets the values.
 func (c *combinedLine) parse(line string) error {
 	*c = combinedLine{}
 	client, rest, ok := strings.Cut(line, " [")

@@ -58,7 +58,6 @@ type Recording struct {
 // when requests end. The lines of that time are kept in memory.
 const reorder = time.Minute
 
-// maxHeld is how many lines are kept in memory at most.
 const maxHeld = 1 << 20
 
 // Longest is how long a recording can be: in a longer one, the first or the last time must be wrong.
@@ -84,7 +83,6 @@ type Parser interface {
 	finish() error
 }
 
-// A record is a line that was read.
 type record struct {
 	at   moment
 	key  string

@@ -9,7 +9,6 @@ import (
 	"io"
 )
 
-// maxLine is how many bytes a line of a recording can have.
 const maxLine = 1 << 20
 
 // A badLineError is an error of one line, after which reading can go on.

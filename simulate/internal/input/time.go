@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// A moment is a time of a recording.
 type moment struct {
 	ns       int64 // since the Unix epoch, or since the beginning
 	absolute bool
@@ -17,7 +16,6 @@ type moment struct {
 // The layouts of times. Each can have a fraction of a second. Databases write a space in place of the T, and short zones.
 var layouts = []string{time.RFC3339, "2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05Z07"}
 
-// commonLayout is the layout of the common log format.
 const commonLayout = "02/Jan/2006:15:04:05 -0700"
 
 // parseMoment reads a time as recordings have it: in RFC 3339, as in the common log format, as a number, or as a duration.

@@ -24,7 +24,7 @@ type Chart struct {
 // A Shape is how a series is drawn.
 type Shape int
 
-// The shapes.
+// The shapes. Lines are in front of everything else.
 const (
 	Bars  Shape = iota // on top of the Bars of the series before it
 	Back               // bars behind those
@@ -362,7 +362,7 @@ func px(v float64) string { return strconv.FormatFloat(math.Round(v*10)/10+0, 'f
 // A Unit is what an axis counts.
 type Unit int
 
-// The units.
+// The units of vertical axes; a horizontal axis is in Nanoseconds.
 const (
 	PerSecond   Unit = iota
 	Whole            // numbers
