@@ -138,13 +138,18 @@ unit: servers ## the tests of every module under the race detector, random ones 
 	$(REQUIRE_SERVERS)
 	$(GO) run ./tools/testreport -race -vet=off -short -p=4 -parallel=8 -timeout=30m $(LONG) $$($(GO) list work)
 
+.PHONY: oracle
+oracle: servers ## transport/weirrls and weir rls beside the service of Envoy's that they stand for: a part of make long
+	@echo "== oracle: tools/rlsoracle"
+	$(REQUIRE_SERVERS)
+	GOWORK=off $(GO) -C tools/rlsoracle mod tidy -diff
+	GOWORK=off $(GO) -C tools/rlsoracle test -race -vet=off ./...
+
 .PHONY: long
-long: servers root ## what make test shortens, in full: models, simulations, the stores, Envoy's service beside ours, all benchmarks, a release in use, drills
+long: servers root oracle ## what make test shortens, in full: models, simulations, the stores, Envoy's service beside ours, all benchmarks, a release in use, drills
 	@echo "== long: go test -race"
 	$(GO) test -race -vet=off -parallel=8 -timeout=30m ./simulate ./limiter ./store ./transport/weirgrpc ./strategies/circuitbreaker
 	$(GO) test -race -vet=off -p=2 -parallel=3 -timeout=30m ./store/weirpostgres ./store/weirredis ./transport/weirhttp
-	GOWORK=off $(GO) -C tools/rlsoracle mod tidy -diff
-	GOWORK=off $(GO) -C tools/rlsoracle test -race -vet=off ./...
 	GOWORK=off $(GO) -C tools/crossvet test ./...
 	$(MAKE) bench-once release-use drill
 

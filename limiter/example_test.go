@@ -170,6 +170,24 @@ func ExampleChain() {
 	// 1 99
 }
 
+// A call may use 1,000 tokens of a language model each hour. How many it has used is known when it is done.
+func ExampleLease_Adjust() {
+	ctx := context.Background()
+	tokens := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1000, Window: time.Hour}))
+
+	lease, _ := tokens.TryAcquire(ctx, 300) // an estimate
+	lease, _ = lease.Adjust(250)            // it was less
+	fmt.Println(lease.Permits(), tokens.Statistics().AvailablePermits)
+
+	lease, _ = tokens.TryAcquire(ctx, 700)
+	lease, _ = lease.Adjust(800) // more than there was: the rest of the hour has nothing
+	fmt.Println(lease.Permits(), tokens.Statistics().AvailablePermits)
+
+	// Output:
+	// 250 750
+	// 800 0
+}
+
 // The work cannot begin after all, so the permits of the window go back.
 func ExampleLease_Refund() {
 	ctx := context.Background()

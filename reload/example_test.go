@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 
@@ -15,6 +17,48 @@ import (
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/strategies/fallback"
 )
+
+// A limit of a file changes while the program runs. By default the file is looked at every few seconds; Reload does so now.
+func ExampleStart() {
+	ctx := context.Background()
+	dir, _ := os.MkdirTemp("", "weir")
+	defer func() { _ = os.RemoveAll(dir) }()
+	path := filepath.Join(dir, "weir.yaml")
+	write := func(limit int) {
+		file := fmt.Sprintf("pipelines: {orders: {strategies: [rate_limiter: {fixed_window: {permit_limit: %d, window: 1h}}]}}", limit)
+		if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+			panic(err)
+		}
+	}
+	write(1)
+	r := registry.New(nil)
+	defer func() { _ = r.Close(ctx) }()
+	w, err := reload.Start(ctx, r, path, &reload.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		panic(err)
+	}
+	defer w.Stop()
+	orders, err := r.Get("orders")
+	if err != nil {
+		panic(err)
+	}
+	call := func() {
+		err := orders.Execute(ctx, func(context.Context) error { return nil })
+		fmt.Println("rejected:", errors.Is(err, pipeline.ErrRejected))
+	}
+	call()
+	call()
+	write(2)
+	fmt.Println("reloaded:", w.Reload(ctx))
+	call() // what was taken stays taken, and one more is there
+	call()
+	// Output:
+	// rejected: false
+	// rejected: true
+	// reloaded: <nil>
+	// rejected: false
+	// rejected: true
+}
 
 func ExampleParse() {
 	_, err := reload.Parse("weir.yaml", []byte(`

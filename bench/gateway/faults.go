@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/weir-go/weir/bench/internal/process"
 )
 
 // patience is the timeout of the route /slow, whose server does not answer.
@@ -87,7 +89,6 @@ func (o *options) compareFaults() error {
 		return err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
-	defer o.running.Wait()  // otherwise this program could end before it has stopped the others
 	proxies := []struct {
 		name    string
 		program string
@@ -155,15 +156,15 @@ http://%s {
 					continue
 				}
 				s := newFaulty(f.idle)
-				to, stop, err := o.startProxy(filepath.Join(dir, fmt.Sprint(i, j, round)), p.program, s.address, p.command)
+				proxy, err := startProxy(filepath.Join(dir, fmt.Sprint(i, j, round)), p.program, s.address, p.command)
 				if err != nil {
 					s.stop()
 					return err
 				}
-				a, n := f.run(s, asker(to))
+				a, n := f.run(s, asker("http://"+proxy.Address))
 				answered[j] += a
 				of[j] += n
-				stop()
+				proxy.Stop()
 				s.stop()
 			}
 		}
@@ -177,19 +178,16 @@ http://%s {
 }
 
 // startProxy starts a proxy with a folder of its own.
-func (o *options) startProxy(dir, program, server string, command func(dir, listen, server string) ([]string, string)) (to string, stop func(), err error) {
+func startProxy(dir, program, server string, command func(dir, listen, server string) ([]string, string)) (*process.Process, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return "", nil, err
+		return nil, err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var cmd *exec.Cmd
-	p, err := o.start(ctx, func(listen string) (*exec.Cmd, error) {
+	return start(context.Background(), func(listen string) (*exec.Cmd, error) {
 		args, config := command(dir, listen, server)
-		cmd = exec.CommandContext(ctx, program, args...)
+		cmd := exec.Command(program, args...)
 		cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir)
 		return cmd, os.WriteFile(filepath.Join(dir, "config"), []byte(config), 0o600)
 	})
-	return p.url, cancel, err
 }
 
 // asker returns a function that sends a request on a connection of its own.

@@ -24,7 +24,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -37,8 +36,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
+
+	"github.com/weir-go/weir/bench/internal/process"
 )
 
 func main() {
@@ -133,34 +133,14 @@ type options struct {
 	rounds, connections, threads int
 	only                         string
 	beside, faults               bool
-
-	running sync.WaitGroup // the processes that were started
 }
 
 // A variant is a proxy to measure.
 type variant struct {
 	name    string
 	command func(dir, listen, server string) (*exec.Cmd, error)
-	process process
+	process *process.Process
 	results []result
-}
-
-// A process is one that this program has started.
-type process struct {
-	url string
-	pid int
-}
-
-// cpu returns the processor time that the process has used, as /proc of Linux tells it; elsewhere 0.
-func (p process) cpu() time.Duration {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
-	if err != nil {
-		return 0
-	}
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	user, _ := strconv.Atoi(fields[11])
-	system, _ := strconv.Atoi(fields[12])
-	return time.Duration(user+system) * 10 * time.Millisecond // a clock tick
 }
 
 // A result is one measurement.
@@ -220,14 +200,14 @@ func (o *options) run() error {
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
 	ctx, cancel := context.WithCancel(context.Background())
-	defer o.running.Wait() // otherwise this program could end before it has stopped the others
 	defer cancel()
-	server, err := o.start(ctx, func(listen string) (*exec.Cmd, error) {
+	server, err := start(ctx, func(listen string) (*exec.Cmd, error) {
 		return exec.CommandContext(ctx, self, "-role", "server", "-listen", listen), nil
 	})
 	if err != nil {
 		return err
 	}
+	defer server.Stop()
 	gateway := func(logOff bool, rest string) func(dir, listen, server string) (*exec.Cmd, error) {
 		return func(dir, listen, server string) (*exec.Cmd, error) {
 			file := filepath.Join(dir, strings.ReplaceAll(listen, ":", "-")+".yaml")
@@ -247,9 +227,10 @@ func (o *options) run() error {
 	first := variants[0]
 	variants = slices.DeleteFunc(variants, func(v *variant) bool { return v != first && !strings.Contains(v.name, o.only) })
 	for _, v := range variants {
-		if v.process, err = o.start(ctx, func(listen string) (*exec.Cmd, error) { return v.command(dir, listen, server.url) }); err != nil {
+		if v.process, err = start(ctx, func(listen string) (*exec.Cmd, error) { return v.command(dir, listen, "http://"+server.Address) }); err != nil {
 			return fmt.Errorf("%s: %w", v.name, err)
 		}
+		defer v.process.Stop()
 	}
 	for round := range o.rounds + 1 { // the first one warms up
 		var floor result
@@ -286,39 +267,16 @@ func (o *options) run() error {
 }
 
 // start starts a process on a free port, and waits until it accepts connections.
-func (o *options) start(ctx context.Context, command func(listen string) (*exec.Cmd, error)) (p process, err error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func start(ctx context.Context, command func(listen string) (*exec.Cmd, error)) (*process.Process, error) {
+	listen, err := process.FreeAddress()
 	if err != nil {
-		return p, err
+		return nil, err
 	}
-	listen := l.Addr().String()
-	_ = l.Close()
 	c, err := command(listen)
 	if err != nil {
-		return p, err
+		return nil, err
 	}
-	var log bytes.Buffer
-	c.Stderr = &log
-	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
-	c.WaitDelay = 5 * time.Second
-	if err := c.Start(); err != nil {
-		return p, err
-	}
-	ended := make(chan error, 1)
-	o.running.Go(func() { ended <- c.Wait() })
-	for {
-		if conn, err := net.Dial("tcp", listen); err == nil {
-			_ = conn.Close()
-			return process{"http://" + listen, c.Process.Pid}, nil
-		}
-		select {
-		case err := <-ended:
-			return p, fmt.Errorf("%s ended: %w\n%s", c.Path, cmp.Or(err, context.Canceled), log.Bytes())
-		case <-ctx.Done():
-			return p, ctx.Err()
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+	return process.Start(ctx, listen, c)
 }
 
 var (
@@ -329,7 +287,7 @@ var (
 )
 
 // measureBoth runs half of the load on each of two processes at the same time.
-func (o *options) measureBoth(ctx context.Context, first, second process, warmUp bool) (a, b result, err error) {
+func (o *options) measureBoth(ctx context.Context, first, second *process.Process, warmUp bool) (a, b result, err error) {
 	var both sync.WaitGroup
 	var errA, errB error
 	both.Go(func() { a, errA = o.measure(ctx, first, o.connections/2, warmUp) })
@@ -339,14 +297,14 @@ func (o *options) measureBoth(ctx context.Context, first, second process, warmUp
 }
 
 // measure runs the load once.
-func (o *options) measure(ctx context.Context, p process, connections int, warmUp bool) (r result, err error) {
+func (o *options) measure(ctx context.Context, p *process.Process, connections int, warmUp bool) (r result, err error) {
 	duration := o.duration
 	if warmUp {
 		duration = min(duration, 2*time.Second)
 	}
-	before := p.cpu()
+	before := p.CPU()
 	out, err := exec.CommandContext(ctx, "wrk", "--latency", "-t", strconv.Itoa(o.threads), "-c", strconv.Itoa(connections),
-		"-d", fmt.Sprintf("%ds", int(duration.Seconds())), p.url).CombinedOutput()
+		"-d", fmt.Sprintf("%ds", int(duration.Seconds())), "http://"+p.Address).CombinedOutput()
 	if err != nil {
 		return r, fmt.Errorf("wrk: %w\n%s", err, out)
 	}
@@ -359,7 +317,7 @@ func (o *options) measure(ctx context.Context, p process, connections int, warmU
 	}
 	r.perSecond, _ = strconv.ParseFloat(string(found[1]), 64)
 	if count, _ := strconv.Atoi(string(requests.FindSubmatch(out)[1])); count > 0 {
-		r.cpu = (p.cpu() - before) / time.Duration(count)
+		r.cpu = (p.CPU() - before) / time.Duration(count)
 	}
 	for _, l := range latency.FindAllSubmatch(out, -1) {
 		d, _ := time.ParseDuration(string(l[2]))

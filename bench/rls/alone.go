@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"os/exec"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -41,7 +42,7 @@ func serveAlone(ctx context.Context, address string) error {
 }
 
 // aloneCommand starts this program as the server of an aloneService.
-func aloneCommand(_ string, ports ports) (command, error) {
+func aloneCommand(ctx context.Context, _, address string) (*exec.Cmd, error) {
 	self, err := os.Executable()
-	return command{program: self, args: []string{"-serve", "127.0.0.1:" + ports.grpc}}, err
+	return exec.CommandContext(ctx, self, "-serve", address), err
 }

@@ -22,6 +22,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-go/weir/bench/internal/process"
 	"github.com/weir-go/weir/tools/testserver"
 )
 
@@ -114,23 +115,31 @@ func (o *options) measure(ctx context.Context, v *variant, dir string, warmUp bo
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return result{}, err
 	}
-	p, err := start(ctx, func(ports ports) (command, error) { return v.command(dir, ports) })
+	address, err := process.FreeAddress()
 	if err != nil {
 		return result{}, err
 	}
-	defer p.stop()
+	command, err := v.command(ctx, dir, address)
+	if err != nil {
+		return result{}, err
+	}
+	p, err := process.Start(ctx, address, command)
+	if err != nil {
+		return result{}, err
+	}
+	defer p.Stop()
 	l := o.load
 	if l.duration = 2 * time.Second; !warmUp {
 		// Connections, the process and its keys are warm before the measurement.
-		if _, err := l.run(ctx, p.address); err != nil {
-			return result{}, fmt.Errorf("%w\n%s", err, p.log.String())
+		if _, err := l.run(ctx, p.Address); err != nil {
+			return result{}, p.Wrap(err)
 		}
 		l.duration = o.duration
 	}
-	before := p.cpu()
-	r, err := l.run(ctx, p.address)
+	before := p.CPU()
+	r, err := l.run(ctx, p.Address)
 	if r.sent > 0 {
-		r.cpu = (p.cpu() - before) / time.Duration(r.sent)
+		r.cpu = (p.CPU() - before) / time.Duration(r.sent)
 	}
 	return r, err
 }

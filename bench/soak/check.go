@@ -71,7 +71,7 @@ func (s *soak) figures() {
 	s.print("%s", strings.TrimSuffix(b.String(), ", "))
 }
 
-// A rateCheck checks that grants stay within a limit, over every window that is a multiple of its bins.
+// A rateCheck checks that over any time no more is granted than the burst and what the long run brings: a bucket that leaks.
 type rateCheck struct {
 	s         *soak
 	name      string
@@ -80,72 +80,51 @@ type rateCheck struct {
 	granted   *atomic.Int64
 
 	mu     sync.Mutex
-	bins   [rateBins]int64
-	extra  [rateBins]float64 // permits that a store may grant in the bin because it lost its state or its clock stepped
-	newest int64             // the bin's number
+	excess float64   // how far the grants are above the long run; below 0, what was forgiven and not granted yet
+	at     time.Time // when excess was computed
+	until  time.Time // when what was forgiven and not granted ends
 }
-
-const (
-	rateBin  = 100 * time.Millisecond
-	rateBins = 300
-)
 
 func (s *soak) rateCheck(name string, burst, perSecond float64) *rateCheck {
-	return &rateCheck{s: s, name: name, burst: burst, perSecond: perSecond, granted: s.count(name)}
+	return &rateCheck{s: s, name: name, burst: burst, perSecond: perSecond, granted: s.count(name), at: s.began}
 }
 
-// add counts a grant of n permits that was asked for at that time and has come now. A grant that took longer than a bin
+// slack is how long a grant can take and still count: it may have been granted at any time since it was asked for.
+const slack = 100 * time.Millisecond
+
+// add counts a grant of n permits that was asked for at that time and has come now. A grant that took longer than slack
 // is not counted, because it is not known when it was granted.
 func (r *rateCheck) add(asked time.Time, n int) {
 	r.granted.Add(int64(n))
-	if time.Since(asked) > rateBin {
+	if time.Since(asked) > slack {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if bin := r.reach(asked); bin > r.newest-rateBins {
-		r.bins[bin%rateBins] += int64(n)
+	r.pass(time.Now())
+	if r.excess += float64(n); r.excess > r.burst+r.perSecond*slack.Seconds()+1 {
+		r.s.violation("%s: %.0f permits above %g a second, the burst is %.0f", r.name, r.excess, r.perSecond, r.burst)
+		r.excess = 0
 	}
 }
 
-// reach makes the bin of that time the newest, unless there is a newer one, and returns its number.
-func (r *rateCheck) reach(at time.Time) int64 {
-	bin := int64(at.Sub(r.s.began) / rateBin)
-	if bin > r.newest {
-		r.check()
-		for i := max(r.newest, bin-rateBins) + 1; i <= bin; i++ {
-			r.bins[i%rateBins], r.extra[i%rateBins] = 0, 0
-		}
-		r.newest = bin
+// pass lets time go by. It is called with mu held.
+func (r *rateCheck) pass(now time.Time) {
+	if r.excess > 0 {
+		r.excess = max(r.excess-r.perSecond*now.Sub(r.at).Seconds(), 0)
+	} else if now.After(r.until) {
+		r.excess = 0
 	}
-	return bin
+	r.at = now
 }
 
 // forgive allows another burst now, after a store has lost its state, and the permits of d, by which its clock has stepped.
 func (r *rateCheck) forgive(d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.extra[r.reach(time.Now())%rateBins] += r.burst + r.perSecond*max(d, 0).Seconds()
-}
-
-// check checks every window that ends with the newest bin. Each window has one bin more for grants that took up to a bin.
-func (r *rateCheck) check() {
-	var sum int64
-	var extra float64
-	for k := range int64(rateBins) {
-		bin := r.newest - k
-		if bin < 0 {
-			return
-		}
-		sum += r.bins[bin%rateBins]
-		extra += r.extra[bin%rateBins]
-		most := r.burst + extra + r.perSecond*(time.Duration(k+2)*rateBin).Seconds()
-		if float64(sum) > most+1 {
-			r.s.violation("%s: %d permits within %v, the limits allow %.0f", r.name, sum, time.Duration(k+2)*rateBin, most)
-			r.bins = [rateBins]int64{}
-			return
-		}
-	}
+	r.pass(time.Now())
+	r.excess -= r.burst + r.perSecond*max(d, 0).Seconds()
+	r.until = time.Now().Add(10 * time.Second)
 }
 
 // A heldCheck checks that no more permits are held than there are.

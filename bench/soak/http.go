@@ -26,47 +26,10 @@ const mostUsers = 500
 // overHTTP runs a server behind limits, and clients that abort, send slowly, and reuse their requests.
 func overHTTP(ctx context.Context, s *soak) error {
 	slots := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 10, QueueLimit: 20}))
-	defer func() { _ = slots.Close() }()
-	perUser, err := weirhttp.PerKey(limiter.FactoryFor[string](bucketOf(5)), &limiter.PartitionedOptions{
+	perUser := weir.Must(weirhttp.PerKey(limiter.FactoryFor[string](bucketOf(5)), &limiter.PartitionedOptions{
 		MaxPartitions: mostUsers, IdleTimeout: 100 * time.Millisecond,
-	})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = perUser.Close() }()
-	limited, err := limitedHandler(s, slots, perUser)
-	if err != nil {
-		return err
-	}
-	server := &http.Server{
-		Handler: limited, ReadTimeout: time.Second, WriteTimeout: time.Second, ErrorLog: log.New(io.Discard, "", 0),
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	if err := sendRequests(ctx, s, "http://"+listener.Addr().String(), perUser); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer cancel()
-	if err := server.Shutdown(ctx); err != nil {
-		return err
-	}
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	if st := slots.Statistics(); st.AvailablePermits != 10 || st.QueuedPermits != 0 {
-		s.violation("http: %+v once nothing runs, the limit is 10", st)
-	}
-	return nil
-}
-
-// limitedHandler returns the handler of the server with its limits.
-func limitedHandler(s *soak, slots limiter.Limiter, perUser *limiter.PartitionedLimiter[string, string]) (http.Handler, error) {
-	limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{
+	}))
+	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
 		Global: weirhttp.Policy{Limit: weirhttp.Of(slots), MaxWait: 20 * time.Millisecond},
 		Policies: map[string]weirhttp.Policy{
 			"per-user": {Limit: weirhttp.ByKey(perUser, func(r *http.Request) string {
@@ -77,21 +40,39 @@ func limitedHandler(s *soak, slots limiter.Limiter, perUser *limiter.Partitioned
 		},
 		Headers: weirhttp.Draft11,
 		Body:    weirhttp.ProblemJSON,
-	})
-	if err != nil {
-		return nil, err
+	}))
+	server := &http.Server{
+		Handler:     limits.Handler(handler(s.heldCheck("slots of the server", 10)), "per-user", "slow"),
+		ReadTimeout: time.Second, WriteTimeout: time.Second, ErrorLog: log.New(io.Discard, "", 0),
 	}
-	return limits.Handler(handler(s.heldCheck("slots of the server", 10)), "per-user", "slow"), nil
-}
-
-// sendRequests runs the clients until ctx ends, and checks the number of partitions meanwhile.
-func sendRequests(ctx context.Context, s *soak, url string, perUser *limiter.PartitionedLimiter[string, string]) error {
-	base := &http.Transport{MaxIdleConnsPerHost: 32}
-	defer base.CloseIdleConnections()
-	client, err := resilient(base)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	sendRequests(ctx, s, "http://"+listener.Addr().String(), perUser)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	err = server.Shutdown(ctx)
+	if end := <-served; err != nil || !errors.Is(end, http.ErrServerClosed) {
+		return errors.Join(err, end)
+	}
+	if st := slots.Statistics(); st.AvailablePermits != 10 || st.QueuedPermits != 0 {
+		s.violation("http: %+v once nothing runs, the limit is 10", st)
+	}
+	return errors.Join(slots.Close(), perUser.Close())
+}
+
+// sendRequests runs the clients until ctx ends, and checks the number of partitions meanwhile.
+func sendRequests(ctx context.Context, s *soak, url string, perUser *limiter.PartitionedLimiter[string, string]) {
+	base := &http.Transport{MaxIdleConnsPerHost: 32}
+	defer base.CloseIdleConnections()
+	p := weir.Must(pipeline.New("client",
+		retry.New(&retry.Options{MaxRetries: 2, Delay: time.Millisecond, Jitter: true, IgnoreRetryAfter: true}),
+		hedge.New(&hedge.Options{Delay: time.Millisecond}),
+	))
+	resilient := &http.Client{Transport: weir.Must(weirhttp.NewTransport(p, &weirhttp.TransportOptions{Base: base}))}
 	answers, failures := s.count("answers"), s.count("requests that failed")
 	tally := func(err error) {
 		if err != nil {
@@ -109,7 +90,19 @@ func sendRequests(ctx context.Context, s *soak, url string, perUser *limiter.Par
 		})
 	}
 	for i := range 4 {
-		wg.Go(func() { tally(repeatedRequest(ctx, client, url, fmt.Sprint("regular ", i), tally)) })
+		wg.Go(func() { // sends the same request again and again, and changes it after the answer has been closed
+			r := weir.Must(http.NewRequestWithContext(ctx, http.MethodGet, url, nil))
+			for pause(ctx, 2*time.Millisecond) {
+				r.Header.Set("User", fmt.Sprint("regular ", i))
+				r.Header["Attempt"] = append(r.Header["Attempt"][:0], fmt.Sprint(rand.IntN(1000)))
+				answer, err := resilient.Do(r)
+				if err == nil {
+					_, err = io.Copy(io.Discard, answer.Body)
+					_ = answer.Body.Close()
+				}
+				tally(err)
+			}
+		})
 	}
 	for pause(ctx, time.Second) {
 		if n := perUser.Len(); n > mostUsers {
@@ -117,7 +110,6 @@ func sendRequests(ctx context.Context, s *soak, url string, perUser *limiter.Par
 		}
 	}
 	wg.Wait()
-	return nil
 }
 
 // handler reads, works and writes, and panics in some requests.
@@ -138,22 +130,6 @@ func handler(held *heldCheck) http.Handler {
 		_, _ = w.Write(make([]byte, rand.IntN(10_000)))
 		_ = http.NewResponseController(w).Flush()
 	})
-}
-
-// resilient returns a client that retries and hedges.
-func resilient(base http.RoundTripper) (*http.Client, error) {
-	p, err := pipeline.New("client",
-		retry.New(&retry.Options{MaxRetries: 2, Delay: time.Millisecond, Jitter: true, IgnoreRetryAfter: true}),
-		hedge.New(&hedge.Options{Delay: time.Millisecond}),
-	)
-	if err != nil {
-		return nil, err
-	}
-	transport, err := weirhttp.NewTransport(p, &weirhttp.TransportOptions{Base: base})
-	if err != nil {
-		return nil, err
-	}
-	return &http.Client{Transport: transport}, nil
 }
 
 // abortedRequest sends one request and aborts it at a random moment, perhaps in the middle of the answer.
@@ -187,21 +163,4 @@ type slowBody struct {
 func (s slowBody) Read(b []byte) (int, error) {
 	pause(s.ctx, 5*time.Millisecond)
 	return s.from.Read(b[:min(len(b), 8192)])
-}
-
-// repeatedRequest sends the same request again and again, and changes it after the answer has been closed.
-func repeatedRequest(ctx context.Context, client *http.Client, url, user string, tally func(error)) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	for err == nil && ctx.Err() == nil {
-		r.Header.Set("User", user)
-		r.Header["Attempt"] = append(r.Header["Attempt"][:0], fmt.Sprint(rand.IntN(1000)))
-		answer, failed := client.Do(r)
-		if failed == nil {
-			_, failed = io.Copy(io.Discard, answer.Body)
-			_ = answer.Body.Close()
-		}
-		tally(failed)
-		pause(ctx, 2*time.Millisecond)
-	}
-	return err
 }

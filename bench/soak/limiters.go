@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -17,10 +18,7 @@ func limiters(ctx context.Context, s *soak) error {
 	fixed := weir.Must(limiter.NewFixedWindow(fixedOf(50)))
 	sliding := weir.Must(limiter.NewSlidingWindow(slidingOf(50)))
 	slots := weir.Must(limiter.NewConcurrency(slotsOf(20)))
-	chain, err := limiter.Chain(bucket, slots)
-	if err != nil {
-		return err
-	}
+	chain := weir.Must(limiter.Chain(bucket, slots))
 	// A fixed window may grant twice its limit around its border. Changed limits never grant more than the largest.
 	rates := map[limiter.Limiter]*rateCheck{
 		bucket:  s.rateCheck("bucket", 100, 1000),
@@ -72,12 +70,7 @@ func limiters(ctx context.Context, s *soak) error {
 			s.violation("%T: %+v once nothing runs", l, st)
 		}
 	}
-	for _, l := range []interface{ Close() error }{chain, bucket, fixed, sliding, slots} {
-		if err := l.Close(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(chain.Close(), bucket.Close(), fixed.Close(), sliding.Close(), slots.Close())
 }
 
 // bucketOf returns a bucket of n tokens with 1000 new ones a second.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
@@ -38,32 +40,21 @@ pipelines:
       - rate_limiter: {name: Rate, limiter: rate}
       - hedging: {delay: %dms}
       - rate_limiter: {limiter: slots}
-%s`, 1+rand.IntN(20), rand.IntN(20), 1+rand.IntN(50), 5+rand.IntN(50), 1+rand.IntN(10), sometimes(`  inner:
+%s`, 1+rand.IntN(20), rand.IntN(20), 1+rand.IntN(50), 5+rand.IntN(50), 1+rand.IntN(10), []string{"", `  inner:
     strategies:
       - retry: {max_retries: 1, delay: 1ms}
       - pipeline: {name: main}
-`))
-}
-
-func sometimes(s string) string {
-	if rand.IntN(2) == 0 {
-		return ""
-	}
-	return s
+`}[rand.IntN(2)])
 }
 
 // corrupted returns a file as an editor, a full disk or an attacker may leave it.
 func corrupted(good string) string {
-	switch rand.IntN(6) {
+	switch rand.IntN(4) {
 	case 0:
 		return good[:rand.IntN(len(good))]
 	case 1:
-		return strings.Replace(good, "permit_limit", "permit_limt", 1)
+		return strings.Replace(good, []string{"permit_limit", "  main:"}[rand.IntN(2)], "  renamed:", 1)
 	case 2:
-		return strings.Replace(good, "  main:", "  renamed:", 1)
-	case 3:
-		return good + strings.Repeat("  "+strings.Repeat("x", rand.IntN(1000))+": {}\n", rand.IntN(100))
-	case 4:
 		return strings.Repeat("[", 100_000)
 	default:
 		b := []byte(good)
@@ -85,10 +76,7 @@ func pipelines(ctx context.Context, s *soak) error {
 	if err := os.WriteFile(file, []byte(configuration()), 0o600); err != nil {
 		return err
 	}
-	tel, err := telemetry.New(&telemetry.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return err
-	}
+	tel := weir.Must(telemetry.New(&telemetry.Options{Logger: slog.New(slog.DiscardHandler)}))
 	listener := pipeline.Listeners(tel, pipeline.ListenerFunc(func(context.Context, pipeline.Event) { misbehave(20_000) }))
 	r := registry.New(&registry.Options{Listener: listener, DrainTimeout: time.Second, ObserveLimiter: tel.ObserveLimiter})
 	watcher, err := reload.Start(ctx, r, file, &reload.Options{
@@ -146,24 +134,13 @@ func pipelines(ctx context.Context, s *soak) error {
 	return r.Close(ctx)
 }
 
-// swap replaces the content of the file in one of the ways in which files are changed.
+// swap replaces the content of the file in one of the ways in which files are changed: in place and in two steps, or by renaming.
 func swap(file, content string) error {
-	switch rand.IntN(4) {
-	case 0: // in place, in two steps
+	if rand.IntN(2) == 0 {
 		half := rand.IntN(len(content) + 1)
-		if err := os.WriteFile(file, []byte(content[:half]), 0o600); err != nil {
-			return err
-		}
-		return os.WriteFile(file, []byte(content), 0o600)
-	case 1: // away for a moment
-		_ = os.Remove(file)
-		return os.WriteFile(file, []byte(content), 0o600)
-	default: // by renaming
-		if err := os.WriteFile(file+".new", []byte(content), 0o600); err != nil {
-			return err
-		}
-		return os.Rename(file+".new", file)
+		return errors.Join(os.WriteFile(file, []byte(content[:half]), 0o600), os.WriteFile(file, []byte(content), 0o600))
 	}
+	return errors.Join(os.WriteFile(file+".new", []byte(content), 0o600), os.Rename(file+".new", file))
 }
 
 // execute executes a callback that waits, fails, panics or ends its goroutine.

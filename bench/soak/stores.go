@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/storetest"
@@ -72,9 +73,7 @@ func shared(ctx context.Context, s *soak, b backend) error {
 			return err
 		}
 		stores = append(stores, instance)
-		if slots, err = useStore(ctx, &wg, instance, checks); err != nil {
-			return err
-		}
+		slots = useStore(ctx, &wg, instance, &checks)
 	}
 	b.faults(ctx, checks.lost)
 	wg.Wait()
@@ -92,26 +91,14 @@ func shared(ctx context.Context, s *soak, b backend) error {
 }
 
 // useStore makes the limiters of an instance and starts goroutines that use them. It returns the limiter of the slots.
-func useStore(ctx context.Context, wg *sync.WaitGroup, instance *store.Store, checks storeChecks) (*store.Limiter, error) {
+func useStore(ctx context.Context, wg *sync.WaitGroup, instance *store.Store, checks *storeChecks) *store.Limiter {
 	tokens := limiter.TokenBucketOptions{TokenLimit: 50, TokensPerPeriod: 1, ReplenishmentPeriod: 2 * time.Millisecond, QueueLimit: 20}
-	plain, err := instance.TokenBucket("soak/bucket", tokens, nil)
-	if err != nil {
-		return nil, err
-	}
-	blocks, err := instance.TokenBucket("soak/blocks", tokens, &store.LimiterOptions{Block: 5, CacheRejections: true})
-	if err != nil {
-		return nil, err
-	}
-	slots, err := instance.Concurrency("soak/slots", limiter.ConcurrencyOptions{PermitLimit: storeSlots, QueueLimit: 20},
-		&store.LimiterOptions{LeaseTTL: 5 * time.Second})
-	if err != nil {
-		return nil, err
-	}
-	perKey, err := instance.PartitionedFixedWindow("soak/keys", limiter.FixedWindowOptions{PermitLimit: 5, Window: time.Second},
-		&store.LimiterOptions{Outage: store.FallBackLocally, LocalShare: 0.5, CacheRejections: true})
-	if err != nil {
-		return nil, err
-	}
+	plain := weir.Must(instance.TokenBucket("soak/bucket", tokens, nil))
+	blocks := weir.Must(instance.TokenBucket("soak/blocks", tokens, &store.LimiterOptions{Block: 5, CacheRejections: true}))
+	slots := weir.Must(instance.Concurrency("soak/slots", limiter.ConcurrencyOptions{PermitLimit: storeSlots, QueueLimit: 20},
+		&store.LimiterOptions{LeaseTTL: 5 * time.Second}))
+	perKey := weir.Must(instance.PartitionedFixedWindow("soak/keys", limiter.FixedWindowOptions{PermitLimit: 5, Window: time.Second},
+		&store.LimiterOptions{Outage: store.FallBackLocally, LocalShare: 0.5, CacheRejections: true}))
 	for range 3 {
 		wg.Go(func() { takePermits(ctx, pausing{plain}, checks.bucket) })
 		wg.Go(func() { takePermits(ctx, pausing{blocks}, checks.blocks) })
@@ -131,7 +118,7 @@ func useStore(ctx context.Context, wg *sync.WaitGroup, instance *store.Store, ch
 			_ = plain.Reconfigure(tokens)
 		}
 	})
-	return slots, nil
+	return slots
 }
 
 // pausing pauses after a rejection, so that an instance without a store does not use up a processor.
@@ -204,83 +191,79 @@ func inMemory(ctx context.Context, s *soak) error {
 }
 
 // onServer runs a backend on a server that is paused and killed. keeps says that a killed server keeps its data.
-func onServer(ctx context.Context, s *soak, name string, server *testserver.Server, keeps bool, open func(store.Options) (*store.Store, error)) error {
-	faults := s.count(name + ": faults")
-	return shared(ctx, s, backend{
-		name: name,
-		open: open,
-		faults: func(ctx context.Context, lost func(time.Duration)) {
-			if !server.Own() {
-				s.print("%s: the environment named the server, so it is left alone", name)
-				<-ctx.Done()
-				return
-			}
-			for pause(ctx, 20*time.Second) {
-				faults.Add(1)
-				if rand.IntN(2) == 0 {
-					server.Pause()
-					pause(ctx, 2*time.Second)
-					server.Resume()
-					continue
-				}
-				if !keeps {
-					lost(0)
-				}
-				server.Kill()
-				pause(ctx, 3*time.Second)
-				if err := server.Restart(false); err != nil {
-					s.violation("%s: %v", name, err)
-				}
-				if !keeps {
-					lost(0)
-				}
-			}
-		},
-		repair: func() {},
-	})
-}
-
-func inRedis(ctx context.Context, s *soak) error {
-	server, err := testserver.StartRedis(ctx)
+func onServer(
+	ctx context.Context, s *soak, name string, start func(context.Context) (*testserver.Server, error), keeps bool,
+	connect func(url string) (open func(store.Options) (*store.Store, error), disconnect func(), err error),
+) error {
+	server, err := start(ctx)
 	if errors.Is(err, testserver.ErrNotFound) {
-		s.print("redis: left out: %v", err)
+		s.print("%s: left out: %v", name, err)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	defer server.Stop()
-	o, err := redis.ParseURL(server.URL)
+	open, disconnect, err := connect(server.URL)
 	if err != nil {
 		return err
 	}
-	o.ContextTimeoutEnabled = true
-	client := redis.NewClient(o)
-	defer func() { _ = client.Close() }()
-	return onServer(ctx, s, "redis", server, false, func(o store.Options) (*store.Store, error) {
-		return weirredis.New(client, &weirredis.Options{Options: o})
+	defer disconnect()
+	faults := s.count(name + ": faults")
+	return shared(ctx, s, backend{name: name, open: open, repair: func() {}, faults: func(ctx context.Context, lost func(time.Duration)) {
+		if !server.Own() {
+			s.print("%s: the environment named the server, so it is left alone", name)
+			<-ctx.Done()
+			return
+		}
+		for pause(ctx, 20*time.Second) {
+			faults.Add(1)
+			if rand.IntN(2) == 0 {
+				server.Pause()
+				pause(ctx, 2*time.Second)
+				server.Resume()
+				continue
+			}
+			if !keeps {
+				lost(0)
+			}
+			server.Kill()
+			pause(ctx, 3*time.Second)
+			if err := server.Restart(false); err != nil {
+				s.violation("%s: %v", name, err)
+			}
+			if !keeps {
+				lost(0)
+			}
+		}
+	}})
+}
+
+func inRedis(ctx context.Context, s *soak) error {
+	return onServer(ctx, s, "redis", testserver.StartRedis, false, func(url string) (func(store.Options) (*store.Store, error), func(), error) {
+		o, err := redis.ParseURL(url)
+		if err != nil {
+			return nil, nil, err
+		}
+		o.ContextTimeoutEnabled = true
+		client := redis.NewClient(o)
+		return func(o store.Options) (*store.Store, error) {
+			return weirredis.New(client, &weirredis.Options{Options: o})
+		}, func() { _ = client.Close() }, nil
 	})
 }
 
 func inPostgres(ctx context.Context, s *soak) error {
-	server, err := testserver.StartPostgres(ctx)
-	if errors.Is(err, testserver.ErrNotFound) {
-		s.print("postgres: left out: %v", err)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer server.Stop()
-	pool, err := pgxpool.New(ctx, server.URL)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	if err := weirpostgres.Migrate(ctx, pool, ""); err != nil {
-		return err
-	}
-	return onServer(ctx, s, "postgres", server, true, func(o store.Options) (*store.Store, error) {
-		return weirpostgres.New(pool, &weirpostgres.Options{Options: o})
+	return onServer(ctx, s, "postgres", testserver.StartPostgres, true, func(url string) (func(store.Options) (*store.Store, error), func(), error) {
+		pool, err := pgxpool.New(ctx, url)
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := weirpostgres.Migrate(ctx, pool, ""); err != nil {
+			return nil, nil, err
+		}
+		return func(o store.Options) (*store.Store, error) {
+			return weirpostgres.New(pool, &weirpostgres.Options{Options: o})
+		}, pool.Close, nil
 	})
 }

@@ -51,8 +51,7 @@ const (
 const postgresURL = "WEIR_POSTGRES_URL"
 
 func main() {
-	// With SIGPIPE, a reader of the output that goes away, such as head, ends the program like Ctrl-C.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
 	os.Exit(command(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

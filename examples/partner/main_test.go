@@ -9,11 +9,8 @@ import (
 	"github.com/weir-go/weir/tools/testserver"
 )
 
-// asProgram is an environment variable that makes the test binary the program.
-const asProgram = "WEIR_TEST_PARTNER"
-
 func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) == "1" || len(os.Args) > 1 && os.Args[1] == "serve" { // started by a test
+	if len(os.Args) > 1 && os.Args[1] == "serve" { // started by a test
 		main()
 		return
 	}

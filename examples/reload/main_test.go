@@ -21,7 +21,7 @@ func TestTheRateFollowsTheFile(t *testing.T) {
 func follow(t *testing.T) {
 	var out bytes.Buffer
 	began := time.Now()
-	if err := run(t.Context(), &out, false); err != nil {
+	if err := run(t.Context(), &out); err != nil {
 		t.Error(err)
 	}
 	if took := time.Since(began); took > 15*time.Second {
@@ -29,8 +29,7 @@ func follow(t *testing.T) {
 	}
 	text := out.String()
 	for what, times := range map[string]int{
-		"the file is in force": 3, "refused": 1, "0 calls failed": 1, "no reload has admitted a call too many": 1,
-		`unknown field "tokens_per_perod"`: 1,
+		"it is in force": 2, "refused": 1, "\n0 calls failed": 1, `unknown field "tokens_per_perod"`: 1, "calls a second are admitted": 4,
 	} {
 		if n := strings.Count(text, what); n != times {
 			t.Errorf("%q is there %d times, not %d", what, n, times)

@@ -15,13 +15,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // Ceilings are the lines of code and of tests, and the exported names, that each group may have. Lower them with the change that
 // makes a group smaller.
 var ceilings = map[string]counts{
-	"limiter":                {3600, 6500, 191},
+	"limiter":                {3600, 6510, 191},
 	"rate":                   {750, 650, 69},
 	"pipeline":               {850, 1100, 84},
 	"strategies":             {2900, 5950, 273},
 	"registry":               {2000, 4450, 61},
 	"reload":                 {4000, 3850, 66},
-	"store":                  {7050, 10450, 200},
+	"store":                  {7050, 10460, 200},
 	"transport":              {7600, 13000, 200},
 	"jobs":                   {3900, 6600, 79},
 	"dashboard":              {3600, 2150, 28},
@@ -35,8 +35,8 @@ var ceilings = map[string]counts{
 	"limiter/internal/model": {800, 0, 0},
 	"store/storetest":        {2450, 750, 28},
 	"store/internal/drill":   {2450, 100, 0},
-	"examples":               {2750, 2750, 0},
-	"bench":                  {2950, 3050, 0},
+	"examples":               {2650, 2500, 0},
+	"bench":                  {2850, 3050, 0},
 	"tools":                  {3100, 7050, 0},
 }
 

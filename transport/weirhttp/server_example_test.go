@@ -69,6 +69,26 @@ func Example_server() {
 	// /healthz alice 200
 }
 
+// The header fields RateLimit-Policy and RateLimit tell clients the limit and what is left of it, also when they are not rejected.
+func ExampleLimitsOptions_headers() {
+	perUser := weir.Must(weirhttp.PerKey(limiter.FactoryFor[string](limiter.FixedWindowOptions{
+		PermitLimit: 100, Window: time.Hour,
+	}), &limiter.PartitionedOptions{MaxPartitions: 100_000}))
+	defer perUser.Close()
+	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
+		Policies: map[string]weirhttp.Policy{"per-user": {Limit: weirhttp.ByKey(perUser, weirhttp.Header("X-Api-Key"))}},
+		Headers:  weirhttp.Draft11,
+	}))
+	w := httptest.NewRecorder()
+	limits.Handler(orders, "per-user").ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/orders", nil))
+	fmt.Println("RateLimit-Policy:", w.Header().Get("RateLimit-Policy"))
+	left, _, _ := strings.Cut(w.Header().Get("RateLimit"), ";t=") // t is in how many seconds the window ends
+	fmt.Println("RateLimit:", left)
+	// Output:
+	// RateLimit-Policy: "per-user";q=100;w=3600
+	// RateLimit: "per-user";r=99
+}
+
 // Wrap looks up the names when the route is made.
 func ExampleLimits_Wrap() {
 	limits := weir.Must(weirhttp.NewLimits(nil))
