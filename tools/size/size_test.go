@@ -51,6 +51,7 @@ var large = map[string][2]int{
 	"jobs.Throttler":                               {18, 33},
 	"jobs.batch":                                   {13, 21},
 	"jobs.statements":                              {55, 0},
+	"jobs/internal/window.Window":                  {10, 32},
 	"limiter.bucket":                               {7, 46},
 	"limiter.window":                               {8, 32},
 	"rate.Schedule":                                {8, 31},
