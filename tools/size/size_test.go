@@ -21,7 +21,7 @@ var ceilings = map[string]counts{
 	"strategies":             {2900, 5950, 273},
 	"registry":               {2000, 4450, 61},
 	"reload":                 {4000, 3850, 66},
-	"store":                  {7050, 10460, 200},
+	"store":                  {7050, 10455, 200},
 	"transport":              {7600, 13000, 200},
 	"jobs":                   {3900, 6600, 79},
 	"dashboard":              {3600, 2150, 28},
@@ -37,7 +37,7 @@ var ceilings = map[string]counts{
 	"store/internal/drill":   {2450, 100, 0},
 	"examples":               {2650, 2500, 0},
 	"bench":                  {2850, 3050, 0},
-	"tools":                  {3100, 7050, 0},
+	"tools":                  {3050, 7050, 0},
 }
 
 // A type has at most maxFields fields and maxMethods methods. These have more: fields, methods. Lower a number with the change that
