@@ -21,8 +21,8 @@ var ceilings = map[string]counts{
 	"strategies":             {2900, 5950, 273},
 	"registry":               {2000, 4450, 61},
 	"reload":                 {4000, 3850, 66},
-	"store":                  {7050, 10455, 200},
-	"transport":              {7600, 13000, 200},
+	"store":                  {7050, 10460, 200},
+	"transport":              {7450, 12350, 190},
 	"jobs":                   {3900, 6600, 79},
 	"dashboard":              {3600, 2150, 28},
 	"telemetry":              {1480, 2750, 12},
@@ -74,8 +74,8 @@ var backUp = map[string]int{
 	"cmd/weir/internal/rls":                 2,
 	"transport/internal/admission":          3,
 	"transport/weirgrpc":                    7,
-	"transport/weirhttp":                    6,
-	"transport/weirhttp/internal/handlerio": 3,
+	"transport/weirhttp":                    5,
+	"transport/weirhttp/internal/handlerio": 1,
 	"transport/weirrls":                     14,
 }
 
