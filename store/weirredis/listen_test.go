@@ -100,10 +100,9 @@ func TestListen_SilentServer(t *testing.T) {
 	b := newTestBackend(t, client)
 	b.silence = time.Second
 	l := listen(t, b)
-	pings := regexp.MustCompile(`cmdstat_ping:calls=[^1]`)
-	require.Eventually(t, func() bool { // it answers when it is asked
-		return pings.MatchString(client.Info(t.Context(), "commandstats").Val())
-	}, 30*time.Second, 100*time.Millisecond)
+	twice := regexp.MustCompile(`cmdstat_ping:calls=[^1]`)
+	answered := func() bool { return twice.MatchString(client.Info(t.Context(), "commandstats").Val()) }
+	require.Eventually(t, answered, 30*time.Second, 100*time.Millisecond)
 	require.Empty(t, l.ended)
 	server.Pause()
 	require.Error(t, l.end(t))
