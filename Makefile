@@ -95,6 +95,7 @@ checks: ## the checks of the repository: words, imports, sizes, the exported API
 
 .PHONY: platforms
 platforms: ## check the types of every package on every platform, tests included, and vet them
+	@GOFLAGS="$${GOFLAGS:-}" && export GOFLAGS="$${GOFLAGS/-race/}"
 	GOWORK=off $(GO) -C tools/crossvet run . -C "$(CURDIR)" windows/amd64 darwin/arm64 linux/386 js/wasm
 
 # Most amd64 kernels run linux/386 as it is; then an int has 32 bits in this run. Without the race detector, which makes the

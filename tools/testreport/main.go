@@ -78,6 +78,10 @@ func (r *report) read(events io.Reader) {
 			r.testEvent(e)
 		}
 	}
+	if err := lines.Err(); err != nil {
+		r.print(err.Error() + "\n")
+		r.failed++
+	}
 }
 
 func (r *report) packageEvent(e event) {
