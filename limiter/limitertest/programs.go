@@ -27,6 +27,7 @@ var programs = []testCase{
 			p.fail("the error has the context's cause", w.err)
 		}
 		if late := w.ended.Sub(deadline); late > p.s.Tolerance {
+			p.late = true
 			p.note("it leaves at its deadline", late.String()+" late")
 		}
 	}},
