@@ -33,10 +33,6 @@ type decision struct {
 	buf    []byte  // memory for names and keys
 	now    int64   // in seconds since 1970, if a check has a span
 
-	// Most requests have no more than this, and need no memory but the decision's.
-	few  [2]check
-	name [96]byte
-
 	listening, measuring bool
 	rejected             bool // by a limit in this process, before the slow ones are asked
 	over                 bool // the overall code
@@ -103,12 +99,7 @@ func newDecision(ctx context.Context, s *Service, r *ratelimitv3.RateLimitReques
 	d := &decision{ctx: ctx, asking: ctx, service: s, request: r, rules: s.current.Load()}
 	d.domain = d.rules.rules.domains[r.GetDomain()]
 	d.listening, d.measuring = s.events.listens(ctx)
-	d.buf = d.name[:0]
-	if n := len(r.GetDescriptors()); n <= len(d.few) {
-		d.checks = d.few[:n]
-	} else {
-		d.checks = make([]check, n)
-	}
+	d.checks = make([]check, len(r.GetDescriptors()))
 	return d
 }
 
