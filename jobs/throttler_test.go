@@ -164,11 +164,7 @@ func TestSeveralLimitsConcurrentSafe(t *testing.T) {
 	var mu sync.Mutex
 	held := map[string]int64{}
 	for client := range 2 {
-		th := w.throttlerOn(jobstest.Pool(t, w.Pool.Config().ConnString(), 5), Options{OnEvent: func(e Event) {
-			if e.Kind != EventJobThrottled {
-				t.Error(e)
-			}
-		}})
+		th := w.throttlerOn(jobstest.Pool(t, w.Pool.Config().ConnString(), 5), Options{OnEvent: func(e Event) { t.Error(e) }})
 		for i := range 8 {
 			running.Go(func() {
 				mine := []string{names[(i+client)%4], names[(i+client+1+i%3)%4]}
@@ -555,31 +551,13 @@ func TestCleanUp(t *testing.T) {
 	require.NoError(t, first.end(nil))
 }
 
-func TestPluginTwiceAndOfTwoThrottlers(t *testing.T) {
-	w := newWorld(t)
-	th, other := w.throttler(Options{}), w.throttler(Options{})
-	require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "f", Limit: 100, Interval: time.Hour}))
-	d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "f"}}}))
-	run := func(a, b *plugin) error {
-		job := w.Job("a", nil)
-		return a.Work(t.Context(), job, func(ctx context.Context) error {
-			return b.Work(ctx, job, func(ctx context.Context) error {
-				return d.Work(ctx, job, func(ctx context.Context) error {
-					if err := a.WorkBegin(ctx, job); err != nil {
-						return err
-					}
-					if err := b.WorkBegin(ctx, job); err != nil {
-						return err
-					}
-					return d.WorkBegin(ctx, job)
-				})
-			})
-		})
-	}
-	one, two := th.Plugin().(*plugin), other.Plugin().(*plugin)
-	require.NoError(t, run(one, th.Plugin().(*plugin)))
-	assert.Equal(t, 1, must(th.Inspect(t.Context(), Ref{Type: FixedWindow, Name: "f"})).Used)
-	require.ErrorIs(t, run(one, two), weir.ErrInvalidOptions)
+func TestThrottler_PluginTwice(t *testing.T) {
+	th := &Throttler{}
+	th.throttles.Store(&kindThrottles{})
+	job := &rivertype.JobRow{ID: 1, Kind: "a"}
+	require.ErrorIs(t, th.Plugin().(*plugin).Work(t.Context(), job, func(ctx context.Context) error {
+		return th.Plugin().(*plugin).Work(ctx, job, nil)
+	}), weir.ErrInvalidOptions)
 }
 
 // A job that waits in its worker when the client stops costs no attempt.
