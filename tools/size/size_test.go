@@ -37,7 +37,7 @@ var ceilings = map[string]counts{
 	"store/internal/drill":   {2450, 100, 0},
 	"examples":               {2150, 2300, 0},
 	"bench":                  {2560, 3050, 0},
-	"tools":                  {3080, 7050, 0},
+	"tools":                  {3080, 6880, 0},
 }
 
 // A type has at most maxFields fields and maxMethods methods. These have more: fields, methods. Lower a number with the change that
