@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 )
 
 // contextKey is the key of the key of the counter in the context of a call of a limiter of the file.
@@ -23,7 +24,10 @@ func keyOf(ctx context.Context) string {
 
 // byCounter adapts a limiter of the file that is partitioned by [KeyName], or a chain with such a limiter, to one that is
 // partitioned by the key of the counter.
-type byCounter struct{ limiter limiter.Limiter }
+type byCounter struct {
+	limiter     limiter.Limiter
+	partitioned limiter.Partitioned[context.Context] // nil: it is a chain
+}
 
 // TryAcquire implements [limiter.Partitioned].
 func (b byCounter) TryAcquire(ctx context.Context, key string, n int) (limiter.Lease, error) {
@@ -49,4 +53,14 @@ func (b byCounter) Charge(ctx context.Context, key string, n int) (limiter.Level
 		return c.Charge(keyed(ctx, key), n)
 	}
 	return limiter.Level{}, fmt.Errorf("a limiter of %T has no Charge: %w", b.limiter, errors.ErrUnsupported)
+}
+
+// Limits is that of [limiter.PartitionedLimiter]. Those of a chain are not known.
+func (b byCounter) Limits(key string) (l rate.Limits, err error) {
+	if of, ok := b.partitioned.(interface {
+		Limits(resource context.Context) (rate.Limits, error)
+	}); ok {
+		return of.Limits(keyed(context.Background(), key))
+	}
+	return l, nil
 }
