@@ -13,6 +13,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -76,9 +77,7 @@ and a DESCRIPTOR is
 
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	out := &output{to: stdout}
-	c := &command{stdin: stdin, stdout: out, stderr: stderr, kinds: reload.NewKinds()}
-	gatewayconfig.Register(c.kinds, gatewayconfig.Runtime{})
-	rlsconfig.Register(c.kinds, rlsconfig.Runtime{})
+	c := newCommand(stdin, out, stderr)
 	status := c.run(args)
 	if out.err != nil {
 		c.complain("weir: %v\n", out.err)
@@ -140,6 +139,14 @@ type command struct {
 	stdout, stderr io.Writer
 	kinds          *reload.Kinds
 	strict         bool
+	runScenario    func(context.Context, simulate.Scenario) (*simulate.Result, error)
+}
+
+func newCommand(stdin io.Reader, stdout, stderr io.Writer) *command {
+	c := &command{stdin: stdin, stdout: stdout, stderr: stderr, kinds: reload.NewKinds(), runScenario: simulate.Run}
+	gatewayconfig.Register(c.kinds, gatewayconfig.Runtime{})
+	rlsconfig.Register(c.kinds, rlsconfig.Runtime{})
+	return c
 }
 
 // nameFlags adds the flags that say which names a file can have.

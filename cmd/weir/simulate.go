@@ -266,7 +266,7 @@ func (c *command) simulateFile(s *simulation, name string) (*simulate.Result, in
 	scenario.Config = simulate.File(name, content, func(s *simulate.Setup, k *reload.Kinds) {
 		gatewayconfig.Register(k, gatewayconfig.Simulated(s, scenario.Pipeline))
 	})
-	r, err := simulate.Run(context.Background(), scenario)
+	r, err := c.runScenario(context.Background(), scenario)
 	if err == nil {
 		return r, exitOK
 	}
