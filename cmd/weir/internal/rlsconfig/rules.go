@@ -1,8 +1,10 @@
 package rlsconfig
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -18,6 +20,44 @@ import (
 
 	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 )
+
+// A Runtime runs what the part of a file describes that is for weir rls. If its functions are nil, a file can be checked
+// and explained, but not put in force.
+type Runtime struct {
+	// Store returns the store of that name, the same one for each call. It stays open as long as the registry.
+	Store func(name string, s fileconfig.Store) (*store.Store, error)
+	// Pipelines returns the functions that build the pipelines of r, which has its defaults: [PipelineName].
+	Pipelines func(r RLS) map[string]func(b *reload.SectionBuilder) error
+}
+
+// Register registers the part of files that is for weir rls with k.
+func Register(k *reload.Kinds, r Runtime) {
+	k.MaxFileSize(fileconfig.MaxSize)
+	reload.RegisterSection(k, Field, reload.Section[RLS]{
+		Doc:       "The rate limit service of weir rls, which Envoy asks.",
+		Required:  r.Pipelines != nil, // also of a file that replaces one: without it, there would be nothing to serve
+		Complete:  true,
+		Names:     r.names,
+		Check:     func(f *reload.File, c RLS) error { return c.Check(f) },
+		Explain:   func(f *reload.File, c RLS) string { return c.Explain(f) },
+		Pipelines: r.pipelines,
+	})
+}
+
+func (r Runtime) pipelines(c RLS) map[string]func(b *reload.SectionBuilder) error {
+	if r.Pipelines == nil {
+		return map[string]func(b *reload.SectionBuilder) error{
+			PipelineName: func(*reload.SectionBuilder) error { return fileconfig.ErrNoRuntime },
+		}
+	}
+	return r.Pipelines(c.WithDefaults())
+}
+
+// names gives the stores of c and the key their names.
+func (r Runtime) names(n *reload.Names, c RLS) {
+	c.Common.Names(n, r.Store)
+	n.Key(KeyName, nil, func() (func(context.Context) string, error) { return keyOf, nil })
+}
 
 // InForce returns the limits in force of the limiter of that name, for which the file says configured: an override can replace them.
 type InForce func(name string, configured rate.Limits) rate.Limits
@@ -163,4 +203,47 @@ func limiterName(path []string) string {
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q", path))
 	return plain[:min(len(plain), maxLimiterName)] + "-" + hex.EncodeToString(sum[:8])
+}
+
+// contextKey is the key of the key of the counter in the context of a call of a limiter of the file.
+type contextKey struct{}
+
+func keyed(ctx context.Context, key string) context.Context {
+	return context.WithValue(ctx, contextKey{}, key)
+}
+
+// keyOf is the key function [KeyName]. A limiter that is asked elsewhere, such as in a pipeline, has the key "".
+func keyOf(ctx context.Context) string {
+	key, _ := ctx.Value(contextKey{}).(string)
+	return key
+}
+
+// byCounter adapts a limiter of the file that is partitioned by [KeyName], or a chain with such a limiter, to one that is
+// partitioned by the key of the counter.
+type byCounter struct{ limiter limiter.Limiter }
+
+// TryAcquire implements [limiter.Partitioned].
+func (b byCounter) TryAcquire(ctx context.Context, key string, n int) (limiter.Lease, error) {
+	return b.limiter.TryAcquire(keyed(ctx, key), n)
+}
+
+// Acquire implements [limiter.Partitioned].
+func (b byCounter) Acquire(ctx context.Context, key string, n int) (limiter.Lease, error) {
+	return b.limiter.Acquire(keyed(ctx, key), n)
+}
+
+// Peek implements [limiter.PartitionedPeeker]. The error is [errors.ErrUnsupported] if the limiter cannot peek.
+func (b byCounter) Peek(ctx context.Context, key string, n int) (limiter.Lease, error) {
+	if p, ok := b.limiter.(limiter.Peeker); ok {
+		return p.Peek(keyed(ctx, key), n)
+	}
+	return limiter.Lease{}, fmt.Errorf("a limiter of %T has no Peek: %w", b.limiter, errors.ErrUnsupported)
+}
+
+// Charge implements [limiter.PartitionedCharger]. The error is [errors.ErrUnsupported] if the limiter cannot be charged.
+func (b byCounter) Charge(ctx context.Context, key string, n int) (limiter.Level, error) {
+	if c, ok := b.limiter.(limiter.Charger); ok {
+		return c.Charge(keyed(ctx, key), n)
+	}
+	return limiter.Level{}, fmt.Errorf("a limiter of %T has no Charge: %w", b.limiter, errors.ErrUnsupported)
 }
