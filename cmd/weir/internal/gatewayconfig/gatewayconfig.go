@@ -1,9 +1,9 @@
 // Package gatewayconfig has the gateway's part of a configuration file: the top-level field gateway, as Go types with
 // their defaults, checks, descriptions and key functions. Package gateway runs what they describe.
 //
-//   - gatewayconfig.go: Gateway, Upstream, Policy and Route, with their defaults.
-//   - patterns.go: the patterns of routes, and the addresses of upstreams.
-//   - keys.go: Key, and the key functions that limiters of the file can name. jwt.go: the claims of tokens.
+//   - gatewayconfig.go: Gateway and all that it has: Upstream, Policy, Route, Key.
+//   - patterns.go: the patterns of routes.
+//   - keys.go: the key functions that limiters of the file can name. jwt.go: the claims of tokens.
 //   - check.go: what is wrong with a file. explain.go: the file in words.
 //   - register.go: the file in force, or simulated.
 //
@@ -16,8 +16,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
+	"net/url"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weir-go/weir/internal/textenum"
@@ -274,4 +278,120 @@ func (n Network) String() string {
 		return unixNetwork
 	}
 	return n.Prefix.String()
+}
+
+// PoliciesOf returns the names of the policies that requests of a route pass, in the order in which they are asked.
+func (g Gateway) PoliciesOf(r Route) []string {
+	if r.Exempt {
+		return r.Policies
+	}
+	return slices.Concat(g.Global, r.Policies)
+}
+
+// A Key is how a partitioned limiter finds the key of a request. It has exactly one of its fields. All requests without
+// what the key is made of, such as the header, have the key "" and share a limiter.
+type Key struct {
+	_         struct{}    `reload:"oneof=key"`
+	Address   *AddressKey `yaml:"address,omitempty" doc:"The address of the client, as trusted_proxies and client_address_header find it."`
+	Header    string      `yaml:"header,omitempty" doc:"The value of this request header. Something before the gateway should check it: a client that can send any value gets a new limiter with each."`
+	PathValue string      `yaml:"path_value,omitempty" doc:"The part of the path that matches the wildcard of this name in the pattern of the route."`
+	JWTClaim  *JWTClaim   `yaml:"jwt_claim,omitempty" doc:"A claim of a JSON Web Token, such as sub."`
+	Route     *RouteKey   `yaml:"route,omitempty" doc:"The pattern of the route: all requests of a route have one key."`
+	Composite []string    `yaml:"composite,omitempty" reload:"in=keys" doc:"Other keys, by name, which are not composite: requests have the same key if they agree in all of them."`
+}
+
+// AddressKey is the address of the client.
+type AddressKey struct {
+	IPv6Bits int `yaml:"ipv6_bits,omitempty" reload:"least=1,most=128,default=64" doc:"How many bits of an IPv6 address are in the key; 64 unless set, because a customer usually gets at least a /64."`
+}
+
+// RouteKey is the pattern of the route. It has no fields.
+type RouteKey struct{}
+
+// JWTClaim is a claim of a token. It has exactly one of SecretFile, PublicKeyFile, JWKSFile and Unverified. A request
+// without a valid token has the key "".
+type JWTClaim struct {
+	Claim          string        `yaml:"claim" doc:"The name of the claim, whose value must be text or a number."`
+	Header         string        `yaml:"header,omitempty" reload:"default=Authorization" doc:"The header with the token, after the word Bearer or alone; Authorization unless set. All requests with several such lines share the key sha256:ambiguous."`
+	SecretFile     string        `yaml:"secret_file,omitempty" doc:"The file with the secret of an HS algorithm. Line breaks at its end do not count."`
+	PublicKeyFile  string        `yaml:"public_key_file,omitempty" doc:"The file with the public key or certificate, in PEM form, of an RS, PS, ES or EdDSA algorithm."`
+	JWKSFile       string        `yaml:"jwks_file,omitempty" doc:"The file with a set of public keys, RFC 7517."`
+	Unverified     bool          `yaml:"unverified,omitempty" doc:"Believe the token without verifying it. Only for a gateway behind something that has verified it."`
+	Algorithms     []string      `yaml:"algorithms,omitempty" doc:"The algorithms that are accepted, such as RS256; all that fit the key unless set."`
+	Issuer         string        `yaml:"issuer,omitempty" doc:"What the claim iss must be; anything unless set."`
+	Audience       string        `yaml:"audience,omitempty" doc:"What must be in the claim aud; anything unless set."`
+	RequiredClaims []string      `yaml:"required_claims,omitempty" doc:"The claims that a token must have, such as exp: a token without an end is valid unless exp is among them."`
+	Leeway         time.Duration `yaml:"leeway,omitempty" doc:"How much the clocks of the issuer and the gateway can differ; 0s unless set."`
+}
+
+// An Address is the URL of an upstream server: scheme, host and port, and a path that stands before the path of each
+// request, without a slash at its end. It has no user, query or fragment.
+type Address struct{ url.URL }
+
+// UnmarshalText reads a URL such as http://10.0.0.7:8080.
+func (a *Address) UnmarshalText(text []byte) error {
+	const wanted = "must be a URL such as http://10.0.0.7:8080 or https://[2001:db8::7]"
+	u, err := url.Parse(string(text))
+	if err != nil {
+		if !strings.Contains(string(text), "://") {
+			return errors.New(wanted + ": http:// or https:// is missing")
+		}
+		if inner, ok := errors.AsType[*url.Error](err); ok {
+			err = inner.Err
+		}
+		return fmt.Errorf("%s: %w", wanted, err)
+	}
+	switch host := u.Hostname(); {
+	case u.Host == "" && !strings.Contains(string(text), "://"):
+		return errors.New(wanted + ": http:// or https:// is missing")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return fmt.Errorf("%s: the scheme is %q", wanted, u.Scheme)
+	case host == "":
+		return errors.New(wanted + ": the host is missing")
+	case u.User != nil:
+		return errors.New(wanted + ", without a user or a password")
+	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return errors.New(wanted + ", without a query or a fragment")
+	case u.Port() != "" && !validPort(u.Port()), strings.HasSuffix(u.Host, ":"):
+		return fmt.Errorf("%s: the port must be from 1 to 65535", wanted)
+	case strings.Contains(host, ":") && !fileconfig.IsIPv6(host):
+		return fmt.Errorf("%s: %q is no IPv6 address", wanted, host)
+	case hasDotSegment(u.Path):
+		return errors.New(wanted + ", without . or .. in the path")
+	}
+	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), strings.TrimRight(u.RawPath, "/")
+	a.URL = *u
+	return nil
+}
+
+// MarshalText is the opposite of UnmarshalText.
+func (a Address) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// String returns the URL.
+func (a Address) String() string { return a.URL.String() }
+
+// Dial returns the address to connect to, host:port.
+func (a Address) Dial() string {
+	port := a.Port()
+	if port == "" {
+		port = "80"
+		if a.Scheme == "https" {
+			port = "443"
+		}
+	}
+	return net.JoinHostPort(a.Hostname(), port)
+}
+
+func validPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && n > 0
+}
+
+func hasDotSegment(path string) bool {
+	for segment := range strings.SplitSeq(path, "/") {
+		if segment == "." || segment == ".." {
+			return true
+		}
+	}
+	return false
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -108,14 +107,6 @@ func (g Gateway) NewLimits(b *reload.SectionBuilder, l pipeline.Listener, reject
 		o.Policies[name] = made
 	}
 	return weirhttp.NewLimits(o)
-}
-
-// PoliciesOf returns the names of the policies that requests of a route pass, in the order in which they are asked.
-func (g Gateway) PoliciesOf(r Route) []string {
-	if r.Exempt {
-		return r.Policies
-	}
-	return slices.Concat(g.Global, r.Policies)
 }
 
 // new returns the policy for weirhttp. p has its defaults.

@@ -4,6 +4,7 @@
 //   - rlsconfig.go: RLS, and its rules: Domain, Descriptor and RateLimit.
 //   - rules.go: the rules of package weirrls that they stand for, with their limiters.
 //   - check.go: what is wrong with a file. explain.go: the file in words, and which rule is for a descriptor of a request.
+//   - register.go: how package reload gets all of it.
 //
 // The rules have the fields of the files of envoyproxy/ratelimit, so that its descriptors can be pasted, and more of
 // their own.
