@@ -165,7 +165,7 @@ func (c *command) explainOne(f *reload.File, others []string, flag, grammar stri
 	}
 	write, err := parse()
 	if err != nil {
-		c.complain("weir explain: -%s: %v\na %[1]s is\n  %s\n", flag, err, grammar)
+		c.complain("weir explain: -%s: %v\na %[1]s is\n  %[3]s\n", flag, err, grammar)
 		return exitError
 	}
 	if err := write(); err != nil {
