@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-go/weir/bench/internal/process"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 // patience is the timeout of the route /slow, whose server does not answer.
@@ -161,7 +161,7 @@ http://%s {
 					s.stop()
 					return err
 				}
-				a, n := f.run(s, asker("http://"+proxy.Address))
+				a, n := f.run(s, asker("http://"+proxy.Addr()))
 				answered[j] += a
 				of[j] += n
 				proxy.Stop()
@@ -178,14 +178,14 @@ http://%s {
 }
 
 // startProxy starts a proxy with a folder of its own.
-func startProxy(dir, program, server string, command func(dir, listen, server string) ([]string, string)) (*process.Process, error) {
+func startProxy(dir, program, server string, command func(dir, listen, server string) ([]string, string)) (*testserver.Server, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	return start(context.Background(), func(listen string) (*exec.Cmd, error) {
+	return testserver.Start(context.Background(), func(listen string) (*exec.Cmd, error) {
 		args, config := command(dir, listen, server)
 		cmd := exec.Command(program, args...)
-		cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir)
+		cmd.Env = []string{"HOME=" + dir, "XDG_DATA_HOME=" + dir, "XDG_CONFIG_HOME=" + dir}
 		return cmd, os.WriteFile(filepath.Join(dir, "config"), []byte(config), 0o600)
 	})
 }

@@ -38,7 +38,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-go/weir/bench/internal/process"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 func main() {
@@ -139,7 +139,7 @@ type options struct {
 type variant struct {
 	name    string
 	command func(dir, listen, server string) (*exec.Cmd, error)
-	process *process.Process
+	process *testserver.Server
 	results []result
 }
 
@@ -201,7 +201,7 @@ func (o *options) run() error {
 	defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	server, err := start(ctx, func(listen string) (*exec.Cmd, error) {
+	server, err := testserver.Start(ctx, func(listen string) (*exec.Cmd, error) {
 		return exec.CommandContext(ctx, self, "-role", "server", "-listen", listen), nil
 	})
 	if err != nil {
@@ -227,7 +227,7 @@ func (o *options) run() error {
 	first := variants[0]
 	variants = slices.DeleteFunc(variants, func(v *variant) bool { return v != first && !strings.Contains(v.name, o.only) })
 	for _, v := range variants {
-		if v.process, err = start(ctx, func(listen string) (*exec.Cmd, error) { return v.command(dir, listen, "http://"+server.Address) }); err != nil {
+		if v.process, err = testserver.Start(ctx, func(listen string) (*exec.Cmd, error) { return v.command(dir, listen, "http://"+server.Addr()) }); err != nil {
 			return fmt.Errorf("%s: %w", v.name, err)
 		}
 		defer v.process.Stop()
@@ -266,19 +266,6 @@ func (o *options) run() error {
 	return nil
 }
 
-// start starts a process on a free port, and waits until it accepts connections.
-func start(ctx context.Context, command func(listen string) (*exec.Cmd, error)) (*process.Process, error) {
-	listen, err := process.FreeAddress()
-	if err != nil {
-		return nil, err
-	}
-	c, err := command(listen)
-	if err != nil {
-		return nil, err
-	}
-	return process.Start(ctx, listen, c)
-}
-
 var (
 	perSecond = regexp.MustCompile(`Requests/sec:\s+([0-9.]+)`)
 	requests  = regexp.MustCompile(`(\d+) requests in `)
@@ -287,7 +274,7 @@ var (
 )
 
 // measureBoth runs half of the load on each of two processes at the same time.
-func (o *options) measureBoth(ctx context.Context, first, second *process.Process, warmUp bool) (a, b result, err error) {
+func (o *options) measureBoth(ctx context.Context, first, second *testserver.Server, warmUp bool) (a, b result, err error) {
 	var both sync.WaitGroup
 	var errA, errB error
 	both.Go(func() { a, errA = o.measure(ctx, first, o.connections/2, warmUp) })
@@ -297,14 +284,14 @@ func (o *options) measureBoth(ctx context.Context, first, second *process.Proces
 }
 
 // measure runs the load once.
-func (o *options) measure(ctx context.Context, p *process.Process, connections int, warmUp bool) (r result, err error) {
+func (o *options) measure(ctx context.Context, p *testserver.Server, connections int, warmUp bool) (r result, err error) {
 	duration := o.duration
 	if warmUp {
 		duration = min(duration, 2*time.Second)
 	}
 	before := p.CPU()
 	out, err := exec.CommandContext(ctx, "wrk", "--latency", "-t", strconv.Itoa(o.threads), "-c", strconv.Itoa(connections),
-		"-d", fmt.Sprintf("%ds", int(duration.Seconds())), "http://"+p.Address).CombinedOutput()
+		"-d", fmt.Sprintf("%ds", int(duration.Seconds())), "http://"+p.Addr()).CombinedOutput()
 	if err != nil {
 		return r, fmt.Errorf("wrk: %w\n%s", err, out)
 	}

@@ -15,6 +15,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
@@ -22,7 +23,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-go/weir/bench/internal/process"
 	"github.com/weir-go/weir/tools/testserver"
 )
 
@@ -115,15 +115,7 @@ func (o *options) measure(ctx context.Context, v *variant, dir string, warmUp bo
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return result{}, err
 	}
-	address, err := process.FreeAddress()
-	if err != nil {
-		return result{}, err
-	}
-	command, err := v.command(ctx, dir, address)
-	if err != nil {
-		return result{}, err
-	}
-	p, err := process.Start(ctx, address, command)
+	p, err := testserver.Start(ctx, func(address string) (*exec.Cmd, error) { return v.command(ctx, dir, address) })
 	if err != nil {
 		return result{}, err
 	}
@@ -131,13 +123,13 @@ func (o *options) measure(ctx context.Context, v *variant, dir string, warmUp bo
 	l := o.load
 	if l.duration = 2 * time.Second; !warmUp {
 		// Connections, the process and its keys are warm before the measurement.
-		if _, err := l.run(ctx, p.Address); err != nil {
-			return result{}, p.Wrap(err)
+		if _, err := l.run(ctx, p.Addr()); err != nil {
+			return result{}, fmt.Errorf("%w\n%s", err, p.Output())
 		}
 		l.duration = o.duration
 	}
 	before := p.CPU()
-	r, err := l.run(ctx, p.Address)
+	r, err := l.run(ctx, p.Addr())
 	if r.sent > 0 {
 		r.cpu = (p.CPU() - before) / time.Duration(r.sent)
 	}

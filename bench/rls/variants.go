@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-go/weir/bench/internal/process"
 	"github.com/weir-go/weir/tools/testserver"
 )
 
@@ -65,21 +64,21 @@ func (p programs) otherCommand(redis string) func(ctx context.Context, dir, addr
 			return nil, err
 		}
 		port := func(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
-		http, err := process.FreeAddress()
+		http, err := testserver.FreeAddress()
 		if err != nil {
 			return nil, err
 		}
-		admin, err := process.FreeAddress()
+		admin, err := testserver.FreeAddress()
 		if err != nil {
 			return nil, err
 		}
 		c := exec.CommandContext(ctx, p.other)
-		c.Env = append(os.Environ(),
-			"RUNTIME_ROOT="+dir, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false", "USE_STATSD=false", "DISABLE_STATS=true",
-			"REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis, "REDIS_POOL_SIZE=16", "LOG_LEVEL=error",
-			"HOST=127.0.0.1", "PORT="+port(http), "DEBUG_HOST=127.0.0.1", "DEBUG_PORT="+port(admin),
-			"GRPC_HOST=127.0.0.1", "GRPC_PORT="+port(address),
-		)
+		c.Env = []string{
+			"RUNTIME_ROOT=" + dir, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false", "USE_STATSD=false", "DISABLE_STATS=true",
+			"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis, "REDIS_POOL_SIZE=16", "LOG_LEVEL=error",
+			"HOST=127.0.0.1", "PORT=" + port(http), "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=" + port(admin),
+			"GRPC_HOST=127.0.0.1", "GRPC_PORT=" + port(address),
+		}
 		return c, os.WriteFile(filepath.Join(folder, "bench.yaml"), []byte(rules), 0o600)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -20,15 +19,14 @@ import (
 	"github.com/weir-go/weir/tools/testserver"
 )
 
-// serve runs one instance: a web service whose calls go through the shared limiter. It prints
-// the address that it listens on, and ends when its standard input ends.
-func serve(ctx context.Context, url string, in io.Reader, out io.Writer) error {
+// serve runs one instance, a web service whose calls go through the shared limiter, until ctx is done.
+func serve(ctx context.Context, url, address string) error {
 	limited, stop, err := newLimiter(ctx, url)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
 		return err
 	}
@@ -45,11 +43,7 @@ func serve(ctx context.Context, url string, in io.Reader, out io.Writer) error {
 			fmt.Fprintln(w, "done")
 		}
 	})}
-	go func() {
-		_, _ = io.Copy(io.Discard, in) // ends when the parent closes it or has ended
-		_ = server.Close()
-	}()
-	fmt.Fprintln(out, listener.Addr())
+	context.AfterFunc(ctx, func() { _ = server.Close() })
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}

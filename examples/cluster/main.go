@@ -11,7 +11,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -20,12 +19,13 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 // rule is the limit that the instances share. That it is shared is said only in instance.go,
@@ -40,11 +40,11 @@ const (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var err error
-	if len(os.Args) == 3 && os.Args[1] == "instance" {
-		err = serve(ctx, os.Args[2], os.Stdin, os.Stdout)
+	if len(os.Args) == 4 && os.Args[1] == "instance" {
+		err = serve(ctx, os.Args[2], os.Args[3])
 	} else {
 		err = run(ctx, os.Stdout)
 	}
@@ -66,13 +66,19 @@ func run(ctx context.Context, out io.Writer) error {
 	}
 	defer closeShared()
 	defer http.DefaultClient.CloseIdleConnections()
-	var fleet []*instance
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	var fleet []*testserver.Server
 	for range instances {
-		i, err := start(ctx, url)
+		i, err := testserver.Start(ctx, func(address string) (*exec.Cmd, error) {
+			return exec.Command(self, "instance", url, address), nil
+		})
 		if err != nil {
 			return err
 		}
-		defer i.stop()
+		defer i.Stop()
 		fleet = append(fleet, i)
 	}
 	fmt.Fprintf(out, "%d instances share %d calls every %v, through %s\n\n", instances, rule.PermitLimit, rule.Window, scheme(url))
@@ -96,7 +102,7 @@ func run(ctx context.Context, out io.Writer) error {
 		}
 		if n++; n == windows/2+1 {
 			fmt.Fprintln(out, "        kill -9 of number 2")
-			fleet[1].kill()
+			fleet[1].Kill()
 		}
 	}
 	fmt.Fprintf(out, "\nevery window granted exactly %d calls, no matter which instances took them\n", rule.PermitLimit)
@@ -117,22 +123,19 @@ func awaitWindow(ctx context.Context, shared limiter.Limiter) error {
 	}
 }
 
-// flood makes that many calls to each instance that runs, from several callers for each at the
+// flood makes that many calls to each instance, from several callers for each at the
 // same time, and returns how many calls each has admitted.
-func flood(ctx context.Context, fleet []*instance) []int {
+func flood(ctx context.Context, fleet []*testserver.Server) []int {
 	admitted := make([]int, len(fleet))
 	var all sync.WaitGroup
 	for n, i := range fleet {
-		if i.url == "" {
-			continue
-		}
 		all.Go(func() {
 			var count atomic.Int64
 			var callersOf sync.WaitGroup
 			for range callers {
 				callersOf.Go(func() {
 					for range calls / callers {
-						if i.call(ctx) {
+						if call(ctx, i.URL) {
 							count.Add(1)
 						}
 					}
@@ -146,44 +149,9 @@ func flood(ctx context.Context, fleet []*instance) []int {
 	return admitted
 }
 
-// An instance is a process of this program that this process has started.
-type instance struct {
-	url   string // "" if it was killed
-	cmd   *exec.Cmd
-	stdin io.Closer
-}
-
-func start(ctx context.Context, store string) (*instance, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, self, "instance", store)
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	i := &instance{cmd: cmd, stdin: stdin}
-	address, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		i.stop()
-		return nil, fmt.Errorf("an instance has not printed its address: %w", err)
-	}
-	i.url = "http://" + strings.TrimSpace(address)
-	return i, nil
-}
-
-// call reports whether the instance has admitted a call.
-func (i *instance) call(ctx context.Context) bool {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, i.url, nil)
+// call reports whether the instance has admitted a call. One that was killed admits none.
+func call(ctx context.Context, url string) bool {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return false
 	}
@@ -194,16 +162,4 @@ func (i *instance) call(ctx context.Context) bool {
 	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, resp.Body)
 	return resp.StatusCode == http.StatusOK
-}
-
-// kill ends the process at once, without time to release anything.
-func (i *instance) kill() {
-	i.url = ""
-	_ = i.cmd.Process.Kill()
-}
-
-// stop ends the instance if it still runs, and waits for it.
-func (i *instance) stop() {
-	_ = i.stdin.Close()
-	_ = i.cmd.Wait()
 }

@@ -12,7 +12,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == "instance" { // started by a test
+	if len(os.Args) == 4 && os.Args[1] == "instance" { // started by a test
 		main()
 		return
 	}

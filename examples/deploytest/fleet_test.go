@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -73,10 +72,8 @@ func (f *fleet) startGateways(t *testing.T, postgres string) {
 	require.NoError(t, os.WriteFile(file, []byte(config), 0o600))
 	weir := build(t, "./cmd/weir")
 	for range 2 {
-		listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		listen, err := testserver.FreeAddress()
 		require.NoError(t, err)
-		listen := listener.Addr().String()
-		require.NoError(t, listener.Close())
 		s := testserver.StartProgram(t, "the gateway is ready", weir, "gateway", "-config", file, "-listen", listen, "-admin", "{{addr}}")
 		// What the image has as its health check.
 		out, err := exec.CommandContext(t.Context(), weir, "ready", s.Addr()).CombinedOutput()

@@ -100,7 +100,6 @@ func (s *signals) observe(route string, next http.Handler) http.Handler {
 		ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 		ctx, span := s.tracer.Start(ctx, route, trace.WithSpanKind(trace.SpanKindServer))
 		defer span.End()
-		ctx, took := withTook(ctx)
 		answered := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 		next.ServeHTTP(answered, r.WithContext(ctx))
 		span.SetAttributes(
@@ -108,7 +107,7 @@ func (s *signals) observe(route string, next http.Handler) http.Handler {
 			attribute.Int("http.response.status_code", answered.status))
 		attrs := []slog.Attr{
 			slog.String("route", route), slog.Int("status", answered.status),
-			slog.Float64("limiter_ms", float64(*took)/1e6), slog.Float64("duration_ms", float64(time.Since(began))/1e6),
+			slog.Float64("duration_ms", float64(time.Since(began))/1e6),
 		}
 		if cause := w.Header().Get(limiterError); cause != "" {
 			attrs = append(attrs, slog.String("limiter_error", cause))

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -36,42 +38,48 @@ var bucket = limiter.TokenBucketOptions{TokenLimit: cost, TokensPerPeriod: 1, Re
 // deadlock first.
 const callTimeout = 5 * time.Second
 
-// A variant is a way to limit requests in PostgreSQL. The statements are docs/postgres-limiters.md's; SCHEMA is replaced
-// by the name of the schema. Each variant has its own table.
+// A variant is a way to limit requests in PostgreSQL. The statements are those of docs/postgres-limiters.md.
 type variant struct {
-	name  string
-	about string
-	setUp []string
-	allow func(ctx context.Context, pool *pgxpool.Pool, sql []string, user string) (bool, error)
-	sql   []string
+	name, about string
+	setUp       []string
+	allow       func(ctx context.Context, pool *pgxpool.Pool, user string) (bool, error) // nil: weir
 }
 
+const lastRequest = "create table if not exists last_request (who text primary key, at timestamptz not null)"
+
 var variants = []variant{
-	{
-		name:  "weir",
-		about: "weir's token bucket, shared through PostgreSQL",
-	},
+	{name: "weir", about: "weir's token bucket, shared through PostgreSQL"},
 	{
 		name:  "nowait",
 		about: "lock the user's row with nowait, look at the last request, write this one",
-		setUp: []string{"create table if not exists SCHEMA.last_request (who text primary key, at timestamptz not null)"},
-		sql: []string{
-			"insert into SCHEMA.last_request values ($1, '-infinity') on conflict do nothing",
-			"select at <= now() - $2::interval from SCHEMA.last_request where who = $1 for update nowait",
-			"update SCHEMA.last_request set at = now() where who = $1",
+		setUp: []string{lastRequest},
+		allow: func(ctx context.Context, pool *pgxpool.Pool, user string) (granted bool, err error) {
+			err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+				const look = "select at <= now() - $2::interval from last_request where who = $1 for update nowait"
+				err := tx.QueryRow(ctx, look, user, interval).Scan(&granted)
+				if errors.Is(err, pgx.ErrNoRows) { // the user's first request
+					if _, err = tx.Exec(ctx, "insert into last_request values ($1, '-infinity') on conflict do nothing", user); err == nil {
+						err = tx.QueryRow(ctx, look, user, interval).Scan(&granted)
+					}
+				}
+				if err != nil || !granted {
+					return err
+				}
+				_, err = tx.Exec(ctx, "update last_request set at = now() where who = $1", user)
+				return err
+			})
+			return granted && err == nil, err
 		},
-		allow: lockRow,
 	},
 	{
 		name:  "exclusion",
 		about: "insert the two seconds that a request takes; a constraint lets none overlap",
 		setUp: []string{
-			"create extension if not exists btree_gist",
-			"create table if not exists SCHEMA.reserved (who text not null, during tstzrange not null, exclude using gist (who with =, during with &&))",
+			"create extension if not exists btree_gist schema public",
+			"create table if not exists reserved (who text not null, during tstzrange not null, exclude using gist (who with =, during with &&))",
 		},
-		sql: []string{"insert into SCHEMA.reserved values ($1, tstzrange(now(), now() + $2::interval))"},
-		allow: func(ctx context.Context, pool *pgxpool.Pool, sql []string, user string) (bool, error) {
-			_, err := pool.Exec(ctx, sql[0], user, interval)
+		allow: func(ctx context.Context, pool *pgxpool.Pool, user string) (bool, error) {
+			_, err := pool.Exec(ctx, "insert into reserved values ($1, tstzrange(now(), now() + $2::interval))", user, interval)
 			if sqlState(err) == "23P01" { // it overlaps
 				return false, nil
 			}
@@ -81,40 +89,13 @@ var variants = []variant{
 	{
 		name:  "upsert",
 		about: "one statement that writes this request if the last one is long enough ago",
-		setUp: []string{"create table if not exists SCHEMA.last_request (who text primary key, at timestamptz not null)"},
-		sql: []string{"insert into SCHEMA.last_request as t values ($1, now()) " +
-			"on conflict (who) do update set at = excluded.at where t.at <= excluded.at - $2::interval"},
-		allow: func(ctx context.Context, pool *pgxpool.Pool, sql []string, user string) (bool, error) {
-			tag, err := pool.Exec(ctx, sql[0], user, interval)
+		setUp: []string{lastRequest},
+		allow: func(ctx context.Context, pool *pgxpool.Pool, user string) (bool, error) {
+			tag, err := pool.Exec(ctx, "insert into last_request as t values ($1, now()) "+
+				"on conflict (who) do update set at = excluded.at where t.at <= excluded.at - $2::interval", user, interval)
 			return err == nil && tag.RowsAffected() == 1, err
 		},
 	},
-}
-
-func lockRow(ctx context.Context, pool *pgxpool.Pool, sql []string, user string) (granted bool, err error) {
-	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, sql[1], user, interval).Scan(&granted)
-		if errors.Is(err, pgx.ErrNoRows) { // the user's first request
-			if _, err = tx.Exec(ctx, sql[0], user); err == nil {
-				err = tx.QueryRow(ctx, sql[1], user, interval).Scan(&granted)
-			}
-		}
-		if err != nil || !granted {
-			return err
-		}
-		_, err = tx.Exec(ctx, sql[2], user)
-		return err
-	})
-	return granted && err == nil, err
-}
-
-// variantByName returns an error that names all variants if there is none of that name.
-func variantByName(name string) (variant, error) {
-	i := slices.IndexFunc(variants, func(v variant) bool { return v.name == name })
-	if i < 0 {
-		return variant{}, usage("-variant must be one of %s, got %q", variantNames(), name)
-	}
-	return variants[i], nil
 }
 
 func variantNames() string {
@@ -125,57 +106,51 @@ func variantNames() string {
 	return strings.Join(names, ", ")
 }
 
-// open returns the limiter of the variant, which makes its decisions in the schema, and a function that closes it. st is
-// nil for all variants but weir.
-func (v variant) open(ctx context.Context, pool *pgxpool.Pool, schema string, onEvent func(store.Event)) (
-	l limiter.Partitioned[string], st *store.Store, stop func(), err error,
-) {
+func variantFlag(flags *flag.FlagSet) *string {
+	return flags.String("variant", "weir", "the limiter: "+variantNames())
+}
+
+func variantByName(name string) (variant, error) {
+	i := slices.IndexFunc(variants, func(v variant) bool { return v.name == name })
+	if i < 0 {
+		return variant{}, fmt.Errorf("%w: -variant must be one of %s, got %q", errUsage, variantNames(), name)
+	}
+	return variants[i], nil
+}
+
+// open returns the limiter of the variant, and a function that closes it.
+func (v variant) open(ctx context.Context, pool *pgxpool.Pool, schema string, s *signals) (limiter.Partitioned[string], func(), error) {
 	if v.allow != nil {
-		sql := make([]string, len(v.sql))
-		for i, text := range v.sql {
-			sql[i] = inSchema(text, schema)
-		}
-		return &sqlLimiter{v, pool, sql}, nil, func() {}, nil
+		return sqlLimiter{v, pool}, func() {}, nil
 	}
 	if err := weirpostgres.Migrate(ctx, pool, schema); err != nil { // every instance may call it
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	st, err = weirpostgres.New(pool, &weirpostgres.Options{Schema: schema, Options: store.Options{OnEvent: onEvent}})
+	shared, err := weirpostgres.New(pool, &weirpostgres.Options{
+		Schema: schema, Options: store.Options{OnEvent: s.telemetry.OnStoreEvent("postgres")},
+	})
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	shared, err := st.PartitionedTokenBucket("one-in-two-seconds", bucket, nil)
+	limited, err := shared.PartitionedTokenBucket("one-in-two-seconds", bucket, nil)
 	if err != nil {
-		return nil, nil, nil, errors.Join(err, st.Close())
+		return nil, nil, errors.Join(err, shared.Close())
 	}
-	return shared, st, func() { _ = st.Close() }, nil
-}
-
-// permits returns how many permits a request takes.
-func (v variant) permits() int {
-	if v.allow == nil {
-		return cost
-	}
-	return 1
-}
-
-// inSchema replaces SCHEMA in a statement by the name of the schema.
-func inSchema(sql, schema string) string {
-	return strings.ReplaceAll(sql, "SCHEMA", pgx.Identifier{schema}.Sanitize())
+	unobserve := s.telemetry.ObserveStore("postgres", shared)
+	return limited, func() { unobserve(); _ = shared.Close() }, nil
 }
 
 // A sqlLimiter makes a limiter of a SQL variant. So the middleware, the metrics and the panels are the same for all variants.
 type sqlLimiter struct {
 	variant variant
 	pool    *pgxpool.Pool
-	sql     []string
 }
 
 // TryAcquire ignores n: a request is a request.
-func (l *sqlLimiter) TryAcquire(ctx context.Context, user string, n int) (limiter.Lease, error) {
+func (l sqlLimiter) TryAcquire(ctx context.Context, user string, n int) (limiter.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	granted, err := l.variant.allow(ctx, l.pool, l.sql, user)
+	granted, err := l.variant.allow(ctx, l.pool, user)
 	switch {
 	case err != nil:
 		return limiter.Lease{}, err
@@ -187,7 +162,7 @@ func (l *sqlLimiter) TryAcquire(ctx context.Context, user string, n int) (limite
 }
 
 // Acquire is TryAcquire: these limiters have no queue.
-func (l *sqlLimiter) Acquire(ctx context.Context, user string, n int) (limiter.Lease, error) {
+func (l sqlLimiter) Acquire(ctx context.Context, user string, n int) (limiter.Lease, error) {
 	return l.TryAcquire(ctx, user, n)
 }
 

@@ -157,9 +157,8 @@ var folders = []folder{
 	// The examples and the comparisons with peers may use anything, and nothing uses them.
 	{name: "examples/*", mayImport: []string{"..."}, thirdParty: []string{"..."}, leaf: true},
 	{name: "bench", mayImport: []string{"..."}, thirdParty: []string{"..."}, leaf: true},
-	{name: "bench/gateway", mayImport: []string{"bench/internal/process"}, leaf: true},
-	{name: "bench/rls", mayImport: []string{"bench/internal/process", "tools/testserver"}, thirdParty: []string{"github.com/envoyproxy/go-control-plane/envoy", "golang.org/x/net/http2", "google.golang.org/grpc", "google.golang.org/protobuf/proto"}, leaf: true},
-	{name: "bench/internal/process"},
+	{name: "bench/gateway", mayImport: []string{"tools/testserver"}, leaf: true},
+	{name: "bench/rls", mayImport: []string{"tools/testserver"}, thirdParty: []string{"github.com/envoyproxy/go-control-plane/envoy", "golang.org/x/net/http2", "google.golang.org/grpc", "google.golang.org/protobuf/proto"}, leaf: true},
 	{name: "bench/soak", mayImport: []string{"..."}, thirdParty: []string{"..."}, leaf: true},
 
 	// What all packages share: the error of wrong options and Must.

@@ -95,6 +95,12 @@ func freePort() (int, error) {
 	return 0, errors.New("no free port below " + strconv.Itoa(highestPort))
 }
 
+// FreeAddress returns a host:port of this machine at which nothing listens.
+func FreeAddress() (string, error) {
+	port, err := freePort()
+	return hostPort(port), err
+}
+
 // needed is program for a test, which is skipped without it, or fails if servers are required.
 func needed(t testing.TB, variable, install string, names ...string) string {
 	t.Helper()

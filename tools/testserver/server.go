@@ -1,8 +1,14 @@
 package testserver
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
 )
 
 // Addr is host:port.
@@ -60,6 +66,21 @@ func (s *Server) Stop() {
 	s.own.stop()
 	forget(s)
 }
+
+// CPU returns the processor time that the server has used, as /proc of Linux tells it; elsewhere 0.
+func (s *Server) CPU() time.Duration {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.mine("CPU").process.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * 10 * time.Millisecond // a clock tick
+}
+
+// Output returns the end of what the server has written since its last start.
+func (s *Server) Output() string { return s.mine("Output").logTail() }
 
 // mine panics for a server that this package has not started, because other programs can depend on it.
 func (s *Server) mine(method string) *instance {

@@ -51,15 +51,27 @@ func StartProgram(t testing.TB, says, program string, args ...string) *Server {
 	return webserver(t, r)
 }
 
+// Start starts the program that command returns for a free host:port, and waits until it accepts connections there.
+func Start(ctx context.Context, command func(addr string) (*exec.Cmd, error)) (*Server, error) {
+	return launch(ctx, web(recipe{name: "program", command: func(_ string, port int) (*exec.Cmd, error) {
+		return command(hostPort(port))
+	}}))
+}
+
 // webserver starts a program that serves HTTP.
 func webserver(t testing.TB, r recipe) *Server {
 	t.Helper()
+	s, err := launch(t.Context(), web(r))
+	return ownedBy(t, usable(t, s, err, required("")))
+}
+
+// web completes the recipe of a program that serves HTTP.
+func web(r recipe) recipe {
 	r.url = func(addr string) string { return "http://" + addr }
 	if r.answers == nil {
 		r.answers = listens
 	}
 	r.control = signals{end: syscall.SIGTERM}
 	r.patience = 30 * time.Second
-	s, err := launch(t.Context(), r)
-	return ownedBy(t, usable(t, s, err, required("")))
+	return r
 }

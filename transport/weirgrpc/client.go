@@ -175,8 +175,7 @@ func (c *Client) UnaryInterceptor() grpc.UnaryClientInterceptor {
 			return invoker(ctx, method, req, reply, cc, opts...)
 		}
 		x := &clientUnary{request: req, reply: reply, invoker: invoker}
-		ctx = x.begin(ctx, c, method, cc, opts)
-		return x.run(ctx, p)
+		return x.run(c.begin(&x.outgoingCall, ctx, method, cc, opts), p)
 	}
 }
 
@@ -188,9 +187,14 @@ func (c *Client) StreamInterceptor() grpc.StreamClientInterceptor {
 			return streamer(ctx, desc, cc, method, opts...)
 		}
 		x := &clientStream{desc: desc, streamer: streamer, opened: make(chan struct{}), over: make(chan struct{})}
-		ctx = x.begin(ctx, c, method, cc, opts)
-		return x.open(ctx, p)
+		return x.open(c.begin(&x.outgoingCall, ctx, method, cc, opts), p)
 	}
+}
+
+// begin prepares a call of the Client, and returns the context for its pipeline.
+func (c *Client) begin(x *outgoingCall, ctx context.Context, method string, conn *grpc.ClientConn, options []grpc.CallOption) context.Context {
+	x.failed, x.Repeat = c.failed, func() bool { return c.isIdempotent(method) }
+	return x.begin(ctx, method, conn, options)
 }
 
 // pipelineOf returns the pipeline of the method, or nil if calls of it stay as they are.

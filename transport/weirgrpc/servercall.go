@@ -108,6 +108,20 @@ func (c *call) serve(ctx context.Context, i int) (response any, err error) {
 	return c.handle(ctx)
 }
 
+// serveThrough runs the rest of the call, the policies after number i and the handler, in the pipeline of policy i.
+func (c *call) serveThrough(ctx context.Context, i int) (response any, err error) {
+	before := c.Held()
+	x := &handlerRun{once: c.stream != nil, failed: c.route.limits.options.Failed, next: func(ctx context.Context) (any, error) {
+		c.GiveBackFrom(before, false) // the permits that an earlier attempt took are spent
+		return c.serve(ctx, i+1)
+	}}
+	response, err = x.run(ctx, c.route.policies[i])
+	if err != nil && x.attempts.Begun() == 0 {
+		c.GiveBackFrom(0, true)
+	}
+	return response, err
+}
+
 // handle runs the handler.
 func (c *call) handle(ctx context.Context) (response any, err error) {
 	if c.stream != nil {
@@ -152,7 +166,15 @@ func endedByContext(err error) bool {
 // turnAway returns the error for a call that p does not admit. The earlier policies get back what they granted.
 func (c *call) turnAway(p *preparedPolicy, key string, refusal *admission.Refusal) error {
 	c.GiveBackFrom(0, true)
-	return newRejectedError(p, p.codeFor(refusal.Cause), refusal).withQuota(p, c.Request, key)
+	return c.withQuota(newRejectedError(p, p.codeFor(refusal.Cause), refusal), p, c.Request, key)
+}
+
+// withQuota adds the quota of p to the trailer of e, which p has refused r with.
+func (c *call) withQuota(e *CallRejectedError, p *preparedPolicy, r *Request, key string) *CallRejectedError {
+	if e.Err == nil {
+		e.trailer = c.route.limits.admission.WriteQuota(e.trailer, &p.Policy, r, key, e.Lease, e.retryAfter)
+	}
+	return e
 }
 
 // tell sends the metadata for an outcome of the call. That of a rejection is sent now, when no other attempt follows,
@@ -202,11 +224,11 @@ func (c *call) untoldQuotas() metadata.MD {
 	}
 	var quotas metadata.MD
 	for _, p := range c.route.policies[c.First:] {
-		if !p.sendsQuota || c.stream != nil && p.perMessage() {
+		if !p.SendsQuota() || c.stream != nil && p.perMessage() {
 			continue
 		}
 		key, lease := c.Granted(&p.Policy, c.Request)
-		quotas = p.appendQuota(quotas, c.Request, key, lease, 0)
+		quotas = c.route.limits.admission.WriteQuota(quotas, &p.Policy, c.Request, key, lease, 0)
 	}
 	return quotas
 }

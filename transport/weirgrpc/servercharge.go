@@ -32,6 +32,10 @@ const (
 // transport is what package admission says for this package.
 var transport = &admission.Transport[*Request]{
 	Package: "weirgrpc", ErrNotCharged: ErrNotCharged, ErrPartialRefund: ErrPartialRefund,
+	Fields: admission.Fields{
+		Policy: "ratelimit-policy", Limit: "ratelimit",
+		LegacyLimit: "x-ratelimit-limit", LegacyRemaining: "x-ratelimit-remaining", LegacyReset: "x-ratelimit-reset",
+	},
 }
 
 // Charge corrects the cost of a call once it is known. It takes n more permits; if n is negative, it gives -n permits

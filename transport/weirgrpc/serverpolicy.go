@@ -6,7 +6,6 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/weir-go/weir/internal/textenum"
-	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/transport/internal/admission"
@@ -148,40 +147,7 @@ func (m *StreamMode) UnmarshalText(text []byte) error { return streamTexts.Unmar
 // A preparedPolicy is a Policy that is ready for calls.
 type preparedPolicy struct {
 	admission.Policy[*Request]
-	options    Policy
-	sendsQuota bool
-}
-
-// prepare returns p ready for calls, with the defaults of the Limits. It adds everything that is wrong with p to
-// problems; path is the path of p in the options.
-func (l *Limits) prepare(problems *validate.Problems, path, name string, p Policy) *preparedPolicy {
-	limit := p.Limit.core
-	var own validate.Problems
-	p.Headers.validate(&own)
-	if p.Headers == NoHeaders {
-		p.Headers = l.options.Headers
-	}
-	prepared := &preparedPolicy{
-		Policy: admission.Policy[*Request]{
-			Name: name, Source: pipeline.Source{Pipeline: l.options.Name, Strategy: name},
-			Limit: limit, Cost: p.Cost, Metered: p.Metered, MaxWait: p.MaxWait, Timeout: p.Timeout, FailOpen: p.FailOpen,
-			Shadow: p.Shadow || l.options.Shadow && limit.Pipeline == nil, Quota: p.Quota, Window: p.Window,
-		},
-		options: p,
-	}
-	prepared.Validate(&own)
-	if !streamTexts.Has(p.Streams) {
-		own.Add("Streams", p.Streams, "must be StreamHold, StreamAdmit, StreamReceived, StreamSent or StreamMessages")
-	}
-	if limit.Pipeline != nil && p.Streams != StreamHold {
-		own.Add("Streams", p.Streams, "must not be set with a pipeline, which runs the whole stream")
-	}
-	if p.Code > codes.Unauthenticated {
-		own.Add("Code", uint32(p.Code), "must be a code of gRPC from 1 to %d, or 0", codes.Unauthenticated)
-	}
-	problems.Include(path, own.Err("weirgrpc"))
-	prepared.sendsQuota = p.Headers != NoHeaders && prepared.HasQuota()
-	return prepared
+	options Policy
 }
 
 // clone returns a copy of p. A stream has one copy for each direction, so that what it holds for a message that it
@@ -193,3 +159,31 @@ func (p *preparedPolicy) clone() *preparedPolicy {
 
 // perMessage reports whether the policy limits the messages of streams, and not the streams.
 func (p *preparedPolicy) perMessage() bool { return p.options.Streams >= StreamReceived }
+
+// Headers selects the metadata that tells a client how much of its quota is left. It is in the header of a successful
+// response and, so that the client can retry, in the trailer of an error. It does not affect RetryInfo and
+// grpc-retry-pushback-ms, which a rejection has whenever the wait is known. Its text form is "none", "legacy" or "draft-11".
+type Headers uint8
+
+const (
+	// NoHeaders sends none. It is the zero value.
+	NoHeaders Headers = iota
+	// Legacy sends x-ratelimit-limit, x-ratelimit-remaining and x-ratelimit-reset. No
+	// standard defines them; here reset is a Unix time in seconds. If the method has
+	// several policies, they describe the policy with the fewest remaining permits.
+	Legacy
+	// Draft11 sends ratelimit-policy and ratelimit, one value for each policy, in the
+	// form of draft-ietf-httpapi-ratelimit-headers-11. The next draft can differ.
+	Draft11
+)
+
+var headersTexts = admission.HeadersTexts[Headers]("weirgrpc")
+
+// String returns the text form, or Headers(n) for any other number.
+func (k Headers) String() string { return headersTexts.String(k) }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (k Headers) MarshalText() ([]byte, error) { return headersTexts.Marshal(k) }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (k *Headers) UnmarshalText(text []byte) error { return headersTexts.Unmarshal(k, text) }

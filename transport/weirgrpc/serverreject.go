@@ -93,14 +93,6 @@ func newRejectedError(p *preparedPolicy, code codes.Code, refusal *admission.Ref
 	return e
 }
 
-// withQuota adds the quota of p to the trailer, if p tells clients about it. r is the request that p did not admit.
-func (e *CallRejectedError) withQuota(p *preparedPolicy, r *Request, key string) *CallRejectedError {
-	if p.sendsQuota && e.Err == nil {
-		e.trailer = p.appendQuota(e.trailer, r, key, e.Lease, e.retryAfter)
-	}
-	return e
-}
-
 // messageFor returns what a client is told.
 func messageFor(code codes.Code) string { return cause.Message(uint32(code)) }
 

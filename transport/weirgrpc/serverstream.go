@@ -142,7 +142,7 @@ func (s *serverStream) refuse(p *preparedPolicy, r *Request, key string, refusal
 		}
 		return newRejectedError(p, p.codeFor(refusal.Cause), refusal)
 	}
-	rejected := newRejectedError(p, p.codeFor(refusal.Cause), refusal).withQuota(p, r, key)
+	rejected := s.call.withQuota(newRejectedError(p, p.codeFor(refusal.Cause), refusal), p, r, key)
 	if !s.refused.CompareAndSwap(nil, rejected) {
 		return s.refused.Load()
 	}

@@ -47,26 +47,24 @@ type onceError struct{ error }
 func (onceError) Retryable() bool { return false }
 
 // A handlerRun is one call whose handler runs in a pipeline, as often as the strategies run it. The handler never runs
-// twice at once. If a strategy no longer waits for the handler, serveThrough still does: the permits of the call are
-// held for the handler, and a stream is over when serveThrough returns.
+// twice at once. If a strategy no longer waits for the handler, run still does: the permits of the call are held for the
+// handler, and a stream is over when run returns.
 type handlerRun struct {
-	call  *call
-	index int // of the policy
-	held  int // how many grants the call had before
+	next   func(ctx context.Context) (any, error) // the policies after the pipeline, and the handler
+	once   bool                                   // the handler is that of a stream, which cannot run again
+	failed func(code codes.Code) bool             // see [LimitsOptions.Failed]
 
 	attempts exchange.Exchange[struct{}] // at running the handler
 	err      error                       // the error of the last attempt: of the handler, or of a policy
 	seen     error                       // err as strategies saw it
 }
 
-// serveThrough runs the rest of the call, the policies after number i and the handler, in the pipeline of policy i.
-func (c *call) serveThrough(ctx context.Context, i int) (response any, err error) {
-	x := &handlerRun{call: c, index: i, held: c.Held()}
-	x.attempts.Repeat, x.attempts.Wait = x.again, true
-	p := c.route.policies[i]
+// run runs the handler in the pipeline of p.
+func (x *handlerRun) run(ctx context.Context, p *preparedPolicy) (response any, err error) {
+	x.attempts.Repeat, x.attempts.Wait = func() bool { return !x.once }, true
 	response, err = x.execute(ctx, p.Limit.Pipeline)
 	switch {
-	case err == nil && response != nil && c.stream == nil:
+	case err == nil && response != nil && !x.once:
 		return response, nil
 	case x.err != nil && (err == nil || errors.Is(err, errOnce)):
 		return nil, x.err
@@ -89,9 +87,8 @@ func (x *handlerRun) attempt(ctx context.Context) (response any, err error) {
 	if _, err := x.attempts.Begin(); err != nil {
 		return nil, errOnce
 	}
-	defer x.attempts.Abort()           // its outcome is not needed
-	x.call.GiveBackFrom(x.held, false) // the permits that an earlier attempt took are spent
-	response, err = x.call.serve(ctx, x.index+1)
+	defer x.attempts.Abort() // its outcome is not needed
+	response, err = x.next(ctx)
 	x.err, x.seen = err, nil
 	if err == nil {
 		return response, nil
@@ -104,7 +101,7 @@ func (x *handlerRun) attempt(ctx context.Context) (response any, err error) {
 	if code == codes.Unknown {
 		code = status.FromContextError(err).Code() // of an error of a context that the handler returns as it is
 	}
-	if x.call.route.limits.options.Failed(code) {
+	if x.failed(code) {
 		x.seen = &HandlerError{Code: code, Err: err}
 	}
 	return nil, x.seen
@@ -119,9 +116,6 @@ func isOurs(err error) bool {
 	return false
 }
 
-// again reports whether the handler can run again: that of a stream cannot.
-func (x *handlerRun) again() bool { return x.call.stream == nil }
-
 // failure returns the error of the call for an error of the pipeline of p.
 func (x *handlerRun) failure(ctx context.Context, p *preparedPolicy, err error) error {
 	if x.seen != nil && errors.Is(err, x.seen) {
@@ -131,9 +125,6 @@ func (x *handlerRun) failure(ctx context.Context, p *preparedPolicy, err error) 
 	refusal := &admission.Refusal{RetryAfter: max(after, 0), Err: fmt.Errorf("weirgrpc: policy %s: %w", p.Name, err)}
 	if limited, ok := errors.AsType[*ratelimit.RejectedError](err); ok {
 		refusal.Lease = limited.Lease
-	}
-	if x.attempts.Begun() == 0 {
-		x.call.GiveBackFrom(0, true)
 	}
 	code, own := pipelineCode(ctx, p, err)
 	failed := newRejectedError(p, code, refusal)

@@ -45,6 +45,6 @@ package weirhttp
 //   - serverpolicy.go: what a policy is.
 //   - transport/internal/admission: how a policy asks its limiter, and what a request holds.
 //   - serverrequest.go: the way of a request through its policies to the handler.
-//   - serverthroughrun.go: a handler that runs inside a pipeline.
+//   - serverthrough.go: a handler that runs inside a pipeline.
 //   - internal/handlerio: the request and the ResponseWriter of handlers, and how their time is limited.
 //   - clientexchange.go: a request of the client with all attempts at it.

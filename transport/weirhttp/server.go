@@ -3,10 +3,11 @@ package weirhttp
 import (
 	"cmp"
 	"net/http"
+	"time"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/transport/internal/admission"
@@ -68,19 +69,43 @@ func NewLimits(o *LimitsOptions) (*Limits, error) {
 	if l.options.Body == nil {
 		l.options.Body = PlainText
 	}
-	l.admission = transport.NewLimits(l.options.Listener)
+	headers := admission.Headers(l.options.Headers)
+	l.admission = transport.NewLimits(admission.Options{
+		Name: l.options.Name, Headers: headers, Shadow: l.options.Shadow, Listener: l.options.Listener,
+	})
 	l.policies = admission.Set[Policy, preparedPolicy]{
 		Prepare:  l.prepare,
 		Pipeline: func(p *pipeline.Pipeline) Policy { return Policy{Limit: ByPipeline(p)} },
 		Registry: l.options.Registry,
 	}
 	var problems validate.Problems
-	l.options.Headers.validate(&problems)
+	headers.Validate(&problems)
 	l.policies.Add(&problems, l.options.Global, l.options.Policies)
 	if err := problems.Err("weirhttp"); err != nil {
 		return nil, err
 	}
 	return l, nil
+}
+
+// prepare returns p ready for requests. It adds everything that is wrong with p, which stands at path in the options, to
+// problems.
+func (l *Limits) prepare(problems *validate.Problems, path, name string, p Policy) *preparedPolicy {
+	if p.OnRejected == nil {
+		p.OnRejected = l.options.OnRejected
+	}
+	var own validate.Problems
+	prepared := &preparedPolicy{options: p, Policy: l.admission.Prepare(&own, admission.Policy[*http.Request]{
+		Name: name, Limit: p.Limit.core, Cost: p.Cost, Metered: p.Metered, MaxWait: p.MaxWait, Timeout: p.Timeout,
+		FailOpen: p.FailOpen, Shadow: p.Shadow, Headers: admission.Headers(p.Headers), Quota: p.Quota, Window: p.Window,
+	})}
+	if p.Status != 0 && (p.Status < 400 || p.Status > 599) {
+		own.Add("Status", p.Status, "must be from 400 to 599, or 0")
+	}
+	problems.Include(path, own.Err("weirhttp"))
+	if prepared.Limit.Pipeline != nil {
+		prepared.handlers = newHandlerPipeline(prepared.Limit.Pipeline, nil)
+	}
+	return prepared
 }
 
 // Wrap returns middleware that asks the global limiter, and then the policies called names, in that order. Without
@@ -98,7 +123,7 @@ func (l *Limits) Wrap(names ...string) (func(http.Handler) http.Handler, error) 
 		return nil, err
 	}
 	for _, p := range template.policies {
-		template.sendsQuotas = template.sendsQuotas || p.sendsQuota
+		template.sendsQuotas = template.sendsQuotas || p.SendsQuota()
 		if p.Timeout > 0 && (template.timed == nil || p.Timeout < template.timed.Timeout) {
 			template.timed = p
 		}
@@ -117,6 +142,50 @@ func (l *Limits) Handler(h http.Handler, names ...string) http.Handler {
 	return weir.Must(l.Wrap(names...))(h)
 }
 
+// PerKey returns a limiter for [ByKey] that has a limiter of factory for each key. If o is nil, the
+// defaults apply. Clients can often make up keys, so a MaxPartitions of 0 is 100,000 here; with -1 the
+// number of keys is not bounded. The error is a [weir.OptionsError].
+func PerKey(factory limiter.Factory[string], o *limiter.PartitionedOptions) (*limiter.PartitionedLimiter[string, string], error) {
+	return admission.PerKey("weirhttp", factory, o)
+}
+
+// PerIP returns middleware that admits n requests of each client in a window that slides in ten steps, and so in any nine tenths
+// of it. Others get 429 with Retry-After:
+//
+//	http.ListenAndServe(addr, weirhttp.PerIP(100, time.Minute)(mux))
+//
+// The client is the peer address of the connection; IPv6 addresses count by /64. Behind a proxy all requests come from
+// the proxy: use [NewLimits] with [ClientAddress] there. All handlers that the returned middleware wraps share the
+// limits, for up to 100,000 addresses at a time; a new address beyond that gets 503 until another has
+// been idle for a window. Every answer has X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset.
+//
+// PerIP is for route registration, and panics if n or window is below 1.
+func PerIP(n int, window time.Duration) func(http.Handler) http.Handler {
+	var problems validate.Problems
+	problems.AtLeast("n", n, 1)
+	problems.Positive("window", window)
+	if err := problems.Err("weirhttp"); err != nil {
+		panic(err)
+	}
+	perIP := weir.Must(PerKey(limiter.FactoryFor[string](limiter.SlidingWindowOptions{
+		PermitLimit: n, Window: window, SegmentsPerWindow: segments(window),
+	}), nil))
+	limits := weir.Must(NewLimits(&LimitsOptions{Headers: Legacy, Policies: map[string]Policy{
+		"per-ip": {Limit: ByKey(perIP, nil), Quota: int64(n), Window: window},
+	}}))
+	return weir.Must(limits.Wrap("per-ip"))
+}
+
+// segments returns the largest number up to 10 that divides window.
+func segments(window time.Duration) int {
+	for n := 10; n > 1; n-- {
+		if window >= time.Duration(n) && window%time.Duration(n) == 0 {
+			return n
+		}
+	}
+	return 1
+}
+
 // A route is a handler with the policies in front of it.
 type route struct {
 	limits      *Limits
@@ -131,13 +200,4 @@ type route struct {
 func (h *route) isExempt(r *http.Request) bool {
 	exempt := h.limits.options.Exempt
 	return exempt != nil && exempt(r)
-}
-
-// mustNotBeNil panics with a [weir.OptionsError] if an argument of a function for route registration is nil.
-func mustNotBeNil(name string, argument any) {
-	if isnil.Value(argument) {
-		var problems validate.Problems
-		problems.Add(name, nil, "must not be nil")
-		panic(problems.Err("weirhttp"))
-	}
 }

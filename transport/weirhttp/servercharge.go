@@ -13,6 +13,10 @@ import (
 // transport is what package admission says for this package.
 var transport = &admission.Transport[*http.Request]{
 	Package: "weirhttp", ErrNotCharged: ErrNotCharged, ErrPartialRefund: ErrPartialRefund,
+	Fields: admission.Fields{ // in the form of [http.CanonicalHeaderKey]
+		Policy: "Ratelimit-Policy", Limit: "Ratelimit",
+		LegacyLimit: "X-Ratelimit-Limit", LegacyRemaining: "X-Ratelimit-Remaining", LegacyReset: "X-Ratelimit-Reset",
+	},
 }
 
 // Errors of [Charge].

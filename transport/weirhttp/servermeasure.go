@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/internal/isnil"
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/transport/internal/status"
 	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
 )
@@ -211,5 +213,14 @@ func knownStatus(status int) int {
 		return http.StatusInternalServerError
 	default:
 		return status / 100 * 100
+	}
+}
+
+// mustNotBeNil panics with a [weir.OptionsError] if an argument of a function for route registration is nil.
+func mustNotBeNil(name string, argument any) {
+	if isnil.Value(argument) {
+		var problems validate.Problems
+		problems.Add(name, nil, "must not be nil")
+		panic(problems.Err("weirhttp"))
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/transport/internal/admission"
@@ -102,42 +101,8 @@ type Policy struct {
 // A preparedPolicy is a Policy that is ready for requests.
 type preparedPolicy struct {
 	admission.Policy[*http.Request]
-	options    Policy
-	handlers   *handlerPipeline // runs handlers in the pipeline; nil: there is none
-	sendsQuota bool
-}
-
-// prepare returns p ready for requests, with the defaults of the Limits. It adds everything that is wrong with p to
-// problems; path is the path of p in the options.
-func (l *Limits) prepare(problems *validate.Problems, path, name string, p Policy) *preparedPolicy {
-	limit := p.Limit.core
-	var own validate.Problems
-	p.Headers.validate(&own)
-	if p.Headers == NoHeaders {
-		p.Headers = l.options.Headers
-	}
-	if p.OnRejected == nil {
-		p.OnRejected = l.options.OnRejected
-	}
-	prepared := &preparedPolicy{
-		Policy: admission.Policy[*http.Request]{
-			Name: name, Source: pipeline.Source{Pipeline: l.options.Name, Strategy: name},
-			Limit: limit, Cost: p.Cost, Metered: p.Metered, MaxWait: p.MaxWait, Timeout: p.Timeout, FailOpen: p.FailOpen,
-			Shadow: p.Shadow || l.options.Shadow && limit.Pipeline == nil, Quota: p.Quota, Window: p.Window,
-		},
-		options: p,
-	}
-	prepared.Validate(&own)
-	if p.Status != 0 && (p.Status < 400 || p.Status > 599) {
-		own.Add("Status", p.Status, "must be from 400 to 599, or 0")
-	}
-	problems.Include(path, own.Err("weirhttp"))
-
-	prepared.sendsQuota = p.Headers != NoHeaders && prepared.HasQuota()
-	if limit.Pipeline != nil {
-		prepared.handlers = newHandlerPipeline(limit.Pipeline, nil)
-	}
-	return prepared
+	options  Policy
+	handlers *handlerPipeline // runs handlers in the pipeline; nil: there is none
 }
 
 // statusFor returns the status of a request that the policy does not admit.
@@ -147,3 +112,32 @@ func (p *preparedPolicy) statusFor(cause status.Cause) int {
 	}
 	return cause.HTTP()
 }
+
+// Headers selects the header fields that tell a client how much of its quota is left, in answers to admitted and to
+// rejected requests. Retry-After does not depend on it: a rejection has it whenever it is known. In configuration files
+// it is "none", "legacy" or "draft-11".
+type Headers uint8
+
+const (
+	// NoHeaders sends none. It is the zero value.
+	NoHeaders Headers = iota
+	// Legacy sends X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset. No
+	// standard defines them; here Reset is a Unix time in seconds, as in the APIs that
+	// made them known. If the route has several policies, the fields describe the
+	// policy with the fewest remaining permits.
+	Legacy
+	// Draft11 sends RateLimit-Policy and RateLimit, one line for each policy, in the
+	// form of draft-ietf-httpapi-ratelimit-headers-11. The next draft can differ.
+	Draft11
+)
+
+var headersTexts = admission.HeadersTexts[Headers]("weirhttp")
+
+// String returns the text form, or Headers(n) for any other number.
+func (k Headers) String() string { return headersTexts.String(k) }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (k Headers) MarshalText() ([]byte, error) { return headersTexts.Marshal(k) }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (k *Headers) UnmarshalText(text []byte) error { return headersTexts.Unmarshal(k, text) }

@@ -50,6 +50,15 @@ func Reject(w http.ResponseWriter, r *http.Request, body Body, rejection Rejecti
 	reject(w, r, nil, body, rejection)
 }
 
+const retryAfterField = "Retry-After"
+
+// writeRetryAfter sets Retry-After, unless d is 0, which means not known.
+func writeRetryAfter(h http.Header, d time.Duration) {
+	if d > 0 {
+		h[retryAfterField] = []string{strconv.FormatInt(status.WholeSeconds(d), 10)}
+	}
+}
+
 // reject answers with onRejected, and with body if onRejected is nil or writes nothing.
 func reject(w http.ResponseWriter, r *http.Request, onRejected, body Body, rejection Rejection) {
 	switch {

@@ -128,8 +128,8 @@ func (c *call) turnAway(w http.ResponseWriter, r *http.Request, p *preparedPolic
 	c.GiveBackFrom(0, true)
 	handlerio.MarkRejected(w)
 	writeRetryAfter(w.Header(), rejection.RetryAfter)
-	if p.sendsQuota && rejection.Err == nil {
-		p.writeQuota(w, r, key, rejection.Lease, rejection.RetryAfter)
+	if rejection.Err == nil {
+		c.writeQuota(w, r, p, key, rejection.Lease, rejection.RetryAfter)
 	}
 	reject(w, r, p.options.OnRejected, c.route.limits.options.Body, rejection)
 }
@@ -140,7 +140,7 @@ func undo(w http.ResponseWriter, r *http.Request) {
 	for c := callOf(r.Context()); c != nil; c = callOf(c.Context) {
 		c.GiveBackFrom(0, true)
 		if c.route.sendsQuotas {
-			quotaFields.Remove(w.Header())
+			transport.Fields.Remove(w.Header())
 		}
 	}
 }
@@ -148,23 +148,16 @@ func undo(w http.ResponseWriter, r *http.Request) {
 // writeQuotas tells the client about every policy of the route that was asked.
 func (c *call) writeQuotas(w http.ResponseWriter, r *http.Request) {
 	for _, p := range c.route.policies[c.First:] {
-		if p.sendsQuota {
+		if p.SendsQuota() {
 			key, lease := c.Granted(&p.Policy, r)
-			p.writeQuota(w, r, key, lease, 0)
+			c.writeQuota(w, r, p, key, lease, 0)
 		}
 	}
 }
 
-// writeQuota tells the client about one policy. A retryAfter above 0, of a rejection, replaces the reset of the quota.
-func (p *preparedPolicy) writeQuota(w http.ResponseWriter, r *http.Request, key string, lease limiter.Lease, retryAfter time.Duration) {
-	q, ok := p.CurrentQuota(r, key, lease, retryAfter)
-	switch {
-	case !ok:
-	case p.options.Headers == Legacy:
-		quotaFields.SetLegacy(w.Header(), q)
-	default:
-		quotaFields.AddDraft11(w.Header(), q)
-	}
+// writeQuota tells the client about one policy; see [admission.Limits.WriteQuota].
+func (c *call) writeQuota(w http.ResponseWriter, r *http.Request, p *preparedPolicy, key string, lease limiter.Lease, retryAfter time.Duration) {
+	c.route.limits.admission.WriteQuota(w.Header(), &p.Policy, r, key, lease, retryAfter)
 }
 
 // serveTimed runs the handler within the policy's Timeout, and answers if the handler has not begun to.

@@ -24,7 +24,7 @@ func benchService(tb testing.TB) *Service {
 	all := weir.Must(limiter.NewSlidingWindow(limiter.SlidingWindowOptions{PermitLimit: math.MaxInt32, Window: time.Second, SegmentsPerWindow: 10}))
 	tb.Cleanup(func() { _ = all.Close() })
 	return newService(tb, nil,
-		Descriptor{Key: "remote_address", Limit: &Limit{Partitioned: perKey, Requests: 100, Per: time.Second}},
+		Descriptor{Key: "remote_address", Limit: &Limit{Partitioned: perKey}},
 		Descriptor{Key: "tenant", Descriptors: []Descriptor{
 			{Key: "path", Value: "/reports/*", Limit: &Limit{Limiter: all}}, {Key: "path", Limit: windowOf(math.MaxUint32, Minute)},
 		}},
@@ -79,7 +79,7 @@ func BenchmarkCounters(b *testing.B) {
 			}
 			i := 0
 			for b.Loop() {
-				c.add(span, keys[i&(1<<16-1)], 1)
+				_, _ = c.count(b.Context(), span, keys[i&(1<<16-1)], 1)
 				i++
 			}
 		})

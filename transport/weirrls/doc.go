@@ -52,5 +52,5 @@
 //   - ask.go: how limits are asked, and when there is no decision. exact.go: limiters. count.go: windows.
 //   - status.go, headers.go, metadata.go: the answer.
 //   - events.go: what the Listener gets. names.go bounds the names with values in them.
-//   - counters.go, countertable.go: counters in this process. shared.go: those of a store.
+//   - counters.go: counters in this process. shared.go: those of a store.
 package weirrls

@@ -179,7 +179,7 @@ func (d *decision) findLevel(c *check) {
 	}
 	if known {
 		c.level, c.leveled = limiter.Level{Remaining: left}, true
-		if limits, ok := c.limit.sizeNow(); ok {
+		if limits, ok := c.limit.limits(c.key); ok {
 			c.level.Full = limits.TimeToRestore(int64(limits.Permits) - max(left, 0))
 		}
 	}

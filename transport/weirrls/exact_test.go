@@ -185,7 +185,7 @@ func TestExact_CallerGone(t *testing.T) {
 
 func TestExact_Shadow(t *testing.T) {
 	shadow, real := newPot(1), newPot(5)
-	s := newService(t, nil, Descriptor{Key: "shadow", Limit: &Limit{Limiter: shadow, Shadow: true, Requests: 1}}, potRule("real", real))
+	s := newService(t, nil, Descriptor{Key: "shadow", Limit: &Limit{Limiter: shadow, Shadow: true}}, potRule("real", real))
 	for range 2 {
 		r := ask(t, s, describe("shadow", ""), describe("real", ""))
 		assert.Equal(t, codeList{isOK, isOK, isOK}, codesOf(r))
@@ -280,18 +280,15 @@ func TestStatus_OfLimiters(t *testing.T) {
 		bucket := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{TokenLimit: 10, TokensPerPeriod: 1, ReplenishmentPeriod: 6 * time.Second}))
 		window := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 2, Window: 10 * time.Second}))
 		sliding := weir.Must(limiter.NewSlidingWindow(limiter.SlidingWindowOptions{PermitLimit: 3, Window: time.Hour, SegmentsPerWindow: 6}))
-		perKey := weir.Must(PerKey(limiter.FactoryFor[string](limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Second}), nil))
+		perKey := weir.Must(PerKey(limiter.FactoryFor[string](limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Second}), &limiter.PartitionedOptions{MaxPartitions: 1}))
 		defer func() { _, _, _, _ = bucket.Close(), window.Close(), sliding.Close(), perKey.Close() }()
-		changing := func() (uint32, time.Duration) { return uint32(time.Now().Second()) + 7, time.Minute }
 		s := newService(t, nil,
 			Descriptor{Key: "bucket", Limit: &Limit{Name: "burst", Limiter: bucket}}, Descriptor{Key: "window", Limit: &Limit{Limiter: window}},
 			Descriptor{Key: "sliding", Limit: &Limit{Limiter: sliding}},
-			Descriptor{Key: "told", Limit: &Limit{Partitioned: perKey, Requests: 1, Per: time.Second}},
-			Descriptor{Key: "untold", Limit: &Limit{Partitioned: perKey}},
-			Descriptor{Key: "changing", Limit: &Limit{Partitioned: perKey, Size: changing}},
+			Descriptor{Key: "key", Limit: &Limit{Partitioned: perKey}},
 		)
 		all := []*common.RateLimitDescriptor{
-			describe("bucket", ""), describe("window", ""), describe("sliding", ""), describe("told", ""), describe("untold", ""),
+			describe("bucket", ""), describe("window", ""), describe("sliding", ""), describe("key", "a"),
 		}
 		r := ask(t, s, all...)
 		requests, remaining, units := []uint32{10, 2, 3, 1}, []uint32{9, 1, 2, 0}, []Unit{Minute, 0, Hour, Second}
@@ -301,20 +298,18 @@ func TestStatus_OfLimiters(t *testing.T) {
 			assert.Equal(t, remaining[i], r.Statuses[i].LimitRemaining)
 		}
 		assert.Equal(t, "burst", r.Statuses[0].CurrentLimit.Name)
-		assert.Nil(t, r.Statuses[4].CurrentLimit)
+		assert.Nil(t, ask(t, s, describe("key", "b")).Statuses[0].CurrentLimit, "there is no limiter for another key")
 		assert.Equal(t, 6*time.Second, r.Statuses[0].DurationUntilReset.AsDuration())
 		assert.Equal(t, 10*time.Second, r.Statuses[1].DurationUntilReset.AsDuration())
 
-		assert.EqualValues(t, 7, ask(t, s, describe("changing", "")).Statuses[0].CurrentLimit.RequestsPerUnit)
-
 		time.Sleep(500 * time.Millisecond)
 		r = ask(t, s, all...)
-		assert.Equal(t, codeList{isOver, isOK, isOK, isOK, isOver, isOver}, codesOf(r))
+		assert.Equal(t, codeList{isOver, isOK, isOK, isOK, isOver}, codesOf(r))
 		assert.EqualValues(t, 9, r.Statuses[0].LimitRemaining, "what a rejected request took is there again")
 		assert.Equal(t, 500*time.Millisecond, r.Statuses[3].DurationUntilReset.AsDuration())
 		assert.Equal(t, map[string]string{"retry-after": "1"}, headersOf(r))
 
-		time.Sleep(500 * time.Millisecond)
-		assert.EqualValues(t, 8, ask(t, s, describe("changing", "")).Statuses[0].CurrentLimit.RequestsPerUnit)
+		require.NoError(t, bucket.Reconfigure(limiter.TokenBucketOptions{TokenLimit: 20, TokensPerPeriod: 1, ReplenishmentPeriod: 6 * time.Second}))
+		assert.EqualValues(t, 20, ask(t, s, describe("bucket", "")).Statuses[0].CurrentLimit.RequestsPerUnit)
 	})
 }

@@ -3,7 +3,6 @@ package weirrls
 import (
 	"context"
 	"math"
-	"time"
 
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -23,7 +22,6 @@ type limit struct {
 	chargers limiter.PartitionedCharger[string]
 	// remote reports whether the limiter can take time, as those of a store do. Those of package limiter decide at once.
 	remote bool
-	size   func() rate.Limits // nil: not known
 }
 
 // tryAcquire asks the limiter. key is that of Partitioned.
@@ -92,42 +90,19 @@ func lends(l any) bool {
 	}
 }
 
-// sizeOf returns a function for the limits that answers tell, or nil if they are not known. Reconfigure changes them. l must not
-// change afterwards.
-func sizeOf(l *Limit) func() rate.Limits {
-	window := func(requests uint32, per time.Duration) rate.Limits {
-		return rate.Limits{Kind: rate.FixedWindow, Permits: int(min(uint64(requests), math.MaxInt)), Period: per} //nolint:gosec // at most MaxInt
-	}
-	if l.Size != nil {
-		return func() rate.Limits { return window(l.Size()) }
-	}
-	if l.Requests > 0 {
-		fixed := window(l.Requests, l.Per)
-		return func() rate.Limits { return fixed }
-	}
-	switch l := l.limiterOf().(type) {
+// limits returns the limits in force, for the answer; ok is false if they are not known. key is that of Partitioned.
+func (l *limit) limits(key string) (limits rate.Limits, ok bool) {
+	var err error
+	defer rescue(&err)
+	switch of := l.limiterOf().(type) {
 	case interface{ Limits() rate.Limits }:
-		return l.Limits
+		limits = of.Limits()
 	case interface {
 		Limits(key string) (rate.Limits, error)
 	}:
-		return func() rate.Limits {
-			limits, _ := l.Limits("") // after an error they are zero
-			return limits
-		}
+		limits, err = of.Limits(key)
 	}
-	return nil
-}
-
-// sizeNow returns the limits in force; ok is false if they are not known.
-func (l *limit) sizeNow() (s rate.Limits, ok bool) {
-	if l.size == nil {
-		return s, false
-	}
-	var err error
-	defer func() { ok = err == nil && s.Permits > 0 }()
-	defer rescue(&err)
-	return l.size(), true
+	return limits, err == nil && limits.Permits > 0
 }
 
 // toUint32 returns n, or the nearest number that the protocol has room for.

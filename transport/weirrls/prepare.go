@@ -123,7 +123,6 @@ func (p *preparation) limit(path, rulePath string, from *Limit) *limit {
 	l.chargers, _ = l.Partitioned.(limiter.PartitionedCharger[string])
 	if limits := l.limiterOf(); limits != nil {
 		l.remote = canTakeTime(limits)
-		l.size = sizeOf(&l.Limit)
 		if lends(limits) {
 			p.problems.Add(path, nil, "must not have a concurrency limiter, because the protocol does not release permits; use a sliding "+
 				"window that is longer than requests take")
@@ -167,28 +166,10 @@ func (l *Limit) validate() error {
 	if !overrunTexts.Has(l.OnOverrun) {
 		problems.Add("OnOverrun", l.OnOverrun, "must be OverrunNothing, OverrunDebt or OverrunRest")
 	}
-	problems.NotNegative("Per", l.Per)
-	if l.Size != nil && (l.Requests != 0 || l.Per != 0) {
-		problems.Add("Size", nil, "must not be set with {Requests} or {Per}")
-	}
-	if l.Window != nil || l.Unlimited {
-		l.validateLimiterOnly(&problems)
+	if (l.Window != nil || l.Unlimited) && l.OnOverrun != OverrunNothing {
+		problems.Add("OnOverrun", nil, "must not be set without {Limiter} or {Partitioned}")
 	}
 	return problems.Err("weirrls")
-}
-
-// validateLimiterOnly adds the fields that must not be set without a limiter.
-func (l *Limit) validateLimiterOnly(problems *validate.Problems) {
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
-		{"OnOverrun", l.OnOverrun != OverrunNothing}, {"Requests", l.Requests != 0}, {"Per", l.Per != 0}, {"Size", l.Size != nil},
-	} {
-		if f.set {
-			problems.Add(f.name, nil, "must not be set without {Limiter} or {Partitioned}")
-		}
-	}
 }
 
 // lendsForEachKey reports whether the limiters that p makes for its keys lend their permits. It asks for a key that p has

@@ -1,8 +1,6 @@
 package weirrls
 
 import (
-	"time"
-
 	"github.com/weir-go/weir/internal/textenum"
 	"github.com/weir-go/weir/limiter"
 )
@@ -44,6 +42,9 @@ type Descriptor struct {
 }
 
 // A Limit is what a rule limits by. Exactly one of Limiter, Partitioned, Window and Unlimited must be set.
+//
+// The current_limit of the answer is the limit in force, if the limiter, or that of the key, has a method Limits, as token
+// buckets and windows of packages limiter and store have.
 //
 // # Concurrency
 //
@@ -93,13 +94,6 @@ type Limit struct {
 	// away and the limiter's outage policy rejects. By default such a request is over the limit. A request for more than
 	// the limiter can ever grant is over the limit in any case.
 	FailOpen bool
-	// Requests and Per are the current_limit of the answer for a Limiter or Partitioned; they limit nothing. The defaults
-	// are the limits in force for a token bucket or a window of packages limiter and store. For a limiter of [PerKey] they
-	// are not known: without Requests the answer has no current_limit.
-	Requests uint32
-	Per      time.Duration
-	// Size returns Requests and Per for each answer, if they change while the service runs. If it is set, they must not be.
-	Size func() (requests uint32, per time.Duration)
 }
 
 // A Window is a limit as envoyproxy/ratelimit has it. Windows begin at whole units since 1970, by the clock of this

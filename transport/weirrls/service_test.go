@@ -427,7 +427,7 @@ func FuzzShouldRateLimit(f *testing.F) {
 		s := newService(t, &ServiceOptions{DynamicMetadata: true, Headers: true, Problem: true, Listener: &recorder{}},
 			potRule("pot", pot), Descriptor{Key: "window", Limit: windowOf(3, Year)},
 			Descriptor{Key: "debt", Limit: &Limit{Limiter: debt, OnOverrun: OverrunDebt}},
-			Descriptor{Key: "rest", Limit: &Limit{Limiter: rest, OnOverrun: OverrunRest, Requests: 10, Per: time.Second}},
+			Descriptor{Key: "rest", Limit: &Limit{Limiter: rest, OnOverrun: OverrunRest}},
 			Descriptor{Key: "quota", DetailedMetric: true, Limit: &Limit{Limiter: quota, Quota: true}},
 		)
 		for range 3 {

@@ -75,7 +75,7 @@ func (d *decision) fillExact(s *descriptorStatus, c *check) {
 	if c.leveled && !c.over() {
 		s.status.LimitRemaining = toUint32(c.level.Remaining)
 	}
-	limits, known := c.limit.sizeNow()
+	limits, known := c.limit.limits(c.key)
 	if !known || !c.leveled && !c.over() {
 		return
 	}

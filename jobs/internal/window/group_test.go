@@ -57,9 +57,7 @@ func (d *dynamicWindow) admits(key string, due bool) bool { return d.keys[key].A
 
 func (d *dynamicWindow) limitOf(key string, at int64) (int64, bool) { return d.keys[key].limitAt(at) }
 
-func (d *dynamicWindow) firstFreeOf(key string, from int64) int64 {
-	return d.firstFree(d.keys[key], from)
-}
+func (d *dynamicWindow) firstFreeOf(key string, from int64) int64 { return d.keys[key].free(from) }
 
 // read reads the states as a batch does that needs these keys.
 func (m *dynamicModel) read(needed ...string) *dynamicWindow {
@@ -104,7 +102,7 @@ func (m *dynamicModel) fill(keys []string) []int64 {
 func (m *dynamicModel) used(keys []string) (n []int64) {
 	for _, key := range keys {
 		d := m.read(key)
-		n = append(n, d.keys[key].started(d.now))
+		n = append(n, d.keys[key].Started())
 	}
 	return n
 }
@@ -243,7 +241,7 @@ func TestDynamicWindow_ReservationsTakePart(t *testing.T) {
 	m.fill([]string{"first"})
 	d := m.read("second")
 	place := d.firstFreeOf("second", d.now)
-	d.keys["second"].reserve(place)
+	d.keys["second"].Reserve((place) * d.keys["second"].Bucket)
 	m.states["second"] = d.keys["second"].String()
 	m.now += 60 * second
 	for range 10 {
@@ -251,7 +249,7 @@ func TestDynamicWindow_ReservationsTakePart(t *testing.T) {
 	}
 	assert.False(t, m.start("first"), "the second has its part")
 	d = m.read("second")
-	d.keys["second"].withdraw(place)
+	d.keys["second"].Withdraw((place) * d.keys["second"].Bucket)
 	assert.True(t, d.admits("second", true))
 }
 
@@ -375,14 +373,14 @@ func TestDynamicWindow_ManyRequestsInOneBatch(t *testing.T) {
 				require.Equal(t, naiveFirstFree(d, key, d.now) == d.now, d.admits(key, false), "seed %d", seed)
 				switch rnd.IntN(4) {
 				case 0:
-					w.reserve(free)
+					w.Reserve((free) * w.Bucket)
 				case 1:
 					if d.admits(key, false) {
 						w.Start()
 					}
 				case 2:
 					if n := len(w.Filled); n > 0 {
-						w.withdraw(w.Filled[rnd.IntN(n)].At)
+						w.Withdraw((w.Filled[rnd.IntN(n)].At) * w.Bucket)
 					}
 				case 3: // counted for a job that needs another key too, and taken back
 					if d.admits(key, false) {

@@ -5,7 +5,7 @@ package window
 import (
 	"cmp"
 	"fmt"
-	"math"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,15 +40,13 @@ type Shares struct {
 // lowered limit never leads to too many executions. A job whose reservation is due comes before one without. Some time after
 // its bucket has begun a reservation lapses, so that no place is kept for a job that does not come.
 type Window struct {
-	Rules
+	*group
 	Filled  []Bucket // in order
 	Changed bool     // since it was read
 
-	now          int64  // the current bucket
-	searchedFrom int64  // where the last search began
-	foundFree    int64  // what it found: no bucket between the two is free; 0: no search
-	group        *group // of a key of a dynamic window
-	index        int    // of the key in the group
+	index        int   // in the group
+	searchedFrom int64 // where the last search began
+	foundFree    int64 // what it found: no bucket between the two is free; 0: no search
 }
 
 // A Bucket is what a window counts in one of its buckets.
@@ -56,6 +54,24 @@ type Bucket struct {
 	At       int64 // the number of the bucket
 	Started  int64
 	Reserved int64
+}
+
+// A group has the windows of the keys of a dynamic window. Any other window is alone in its group.
+//
+// A thousand jobs of one batch can need a thousand keys. So what depends on all keys is computed once for a batch and
+// updated by change: the sum of all windows, and the keys that take part in each window that was asked about.
+type group struct {
+	Rules
+	now            int64     // the current bucket
+	windows        []*Window // in the order of their keys
+	all            *Window   // the sum of all windows
+	participantsAt map[int64]*participants
+}
+
+// participants are the keys that take part in the window that ends at one bucket.
+type participants struct {
+	used []bool // by index
+	n    int64
 }
 
 // PresentLimit returns the limit of the present window: 0 if its key cannot take part, because too many others do.
@@ -67,14 +83,77 @@ func (w *Window) PresentLimit() int64 {
 // limitAt returns the limit in the window that ends at a bucket. ok is false if the key does not take part in it and cannot
 // join, because too many others do.
 func (w *Window) limitAt(at int64) (limit int64, ok bool) {
-	if w.group == nil {
-		return w.Rules.Limit, true
+	s := w.Shares
+	if s == nil {
+		return w.Limit, true
 	}
-	return w.group.keyLimit(w.index, at)
+	keys := w.participantsOf(at)
+	n := keys.n
+	if !keys.used[w.index] {
+		if n >= s.Keys {
+			return 0, false
+		}
+		n++
+	}
+	if s.Capacity == 0 {
+		return s.Max, true
+	}
+	limit = s.Capacity / n
+	if extra := s.Capacity % n; extra > 0 && keys.rank(w.index) < extra {
+		limit++
+	}
+	return max(s.Min, min(limit, s.Max)), true
+}
+
+// hasCapacity reports whether the executions that have begun leave one within the capacity, in the window that ends at a
+// bucket.
+func (g *group) hasCapacity(at int64) bool {
+	if g.Shares == nil || g.Shares.Capacity == 0 || g.Shares.AtOnce {
+		return true
+	}
+	started, _ := g.all.sum(at)
+	return started < g.Shares.Capacity
+}
+
+// participantsOf returns the keys that take part in the window that ends at a bucket.
+func (g *group) participantsOf(at int64) *participants {
+	p := g.participantsAt[at]
+	if p == nil {
+		p = &participants{used: make([]bool, len(g.windows))}
+		for i, w := range g.windows {
+			p.set(i, w.used(at))
+		}
+		g.participantsAt[at] = p
+	}
+	return p
+}
+
+func (p *participants) set(i int, used bool) {
+	if p.used[i] != used {
+		p.used[i] = used
+		if used {
+			p.n++
+		} else {
+			p.n--
+		}
+	}
+}
+
+// rank returns how many keys with a lower index take part.
+func (p *participants) rank(i int) (n int64) {
+	for _, used := range p.used[:i] {
+		if used {
+			n++
+		}
+	}
+	return n
 }
 
 // Started returns how many executions began in the present window.
-func (w *Window) Started() int64 { return w.started(w.now) }
+func (w *Window) Started() int64 {
+	n, _ := w.sum(w.now)
+	return n
+}
 
 // Reserved returns how many places are reserved.
 func (w *Window) Reserved() (n int64) {
@@ -88,15 +167,11 @@ func (w *Window) Reserved() (n int64) {
 // withdrawn: then only executions count, not the reservations of others.
 func (w *Window) Admits(due bool) bool {
 	limit, ok := w.limitAt(w.now)
-	if w.group != nil && !w.group.hasCapacity(w.now) {
+	switch {
+	case !ok || !w.hasCapacity(w.now):
 		return false
-	}
-	return ok && w.admits(limit, due)
-}
-
-func (w *Window) admits(limit int64, due bool) bool {
-	if due {
-		return w.started(w.now) < limit
+	case due:
+		return w.Started() < limit
 	}
 	return w.fits(w.now, limit)
 }
@@ -107,48 +182,229 @@ func (w *Window) Start() { w.change(w.now, 1, 0) }
 // TakeBack takes a Start back.
 func (w *Window) TakeBack() { w.change(w.now, -1, 0) }
 
-// FirstFree returns when the first bucket begins in which there is room for one more execution beside all reservations. It is
-// neither before the bucket at from nor before the current one.
-func (w *Window) FirstFree(from int64) int64 {
-	at := max(from/w.Bucket, w.now)
-	if w.group != nil {
-		return w.begin(w.group.firstFree(w, at))
-	}
-	return w.begin(w.firstFree(at, w.Rules.Limit))
-}
-
-// TooFarAhead reports whether the bucket at a time is too far ahead for a reservation; see MaxAhead.
-func (w *Window) TooFarAhead(at int64) bool { return w.tooFarAhead(at / w.Bucket) }
-
 // Reserve reserves a place in the bucket at a time.
-func (w *Window) Reserve(at int64) { w.reserve(at / w.Bucket) }
+func (w *Window) Reserve(at int64) { w.change(at/w.Bucket, 0, 1) }
 
 // Withdraw removes a reservation in the bucket at a time, unless it has lapsed.
-func (w *Window) Withdraw(at int64) { w.withdraw(at / w.Bucket) }
+func (w *Window) Withdraw(at int64) {
+	if i, ok := w.search(at / w.Bucket); ok && w.Filled[i].Reserved > 0 {
+		w.change(at/w.Bucket, 0, -1)
+	}
+}
 
 // IsDue reports whether the bucket at a time has begun.
 func (w *Window) IsDue(at int64) bool { return at/w.Bucket <= w.now }
 
 // Passed returns a time in a bucket that has passed.
-func (w *Window) Passed() int64 { return w.begin(w.now - 1) }
-
-// grace is for how long a place is kept, in a window of ordinary length, for a job that was to come when the window began.
-const grace = 3_000_000
+func (w *Window) Passed() int64 { return (w.now - 1) * w.Bucket }
 
 // MaxAhead bounds how far ahead reservations are made, in buckets that have some. A job that would get a later bucket comes
 // back at that time without a reservation.
 const MaxAhead = 1000
 
+// TooFarAhead reports whether the bucket at a time is too far ahead for a reservation; see MaxAhead.
+func (w *Window) TooFarAhead(at int64) bool {
+	i, ok := w.search(at / w.Bucket)
+	now, _ := w.search(w.now)
+	return !ok && i-now > MaxAhead
+}
+
+// maxTries bounds the search for a free bucket. A job for which none is found comes back where the search has ended.
+const maxTries = 2 * MaxAhead
+
+// FirstFree returns when the first bucket begins in which there is room for one more execution beside all reservations of the
+// key. It is neither before the bucket at from nor before the current one. Reservations of other keys do not keep the key
+// out: when their jobs come, their limits are smaller. Executions that have begun do.
+//
+// Room can come up where a bucket of any key leaves the window, and where a reservation of the key makes it take part.
+func (w *Window) FirstFree(from int64) int64 {
+	at := max(from/w.Bucket, w.now)
+	if w.foundFree != 0 && at >= w.searchedFrom && at <= w.foundFree {
+		at = w.foundFree
+	} else {
+		w.searchedFrom = at
+	}
+	leaves, _ := w.all.search(at - w.Buckets + 1)
+	joins, _ := w.search(at + 1)
+	for range maxTries {
+		limit, ok := w.limitAt(at)
+		full := w.lastFull(at, limit)
+		if ok && full < at && w.hasCapacity(at) {
+			break
+		}
+		if w.Shares == nil { // the limit is the same in later buckets, so none up to there is free
+			at = max(at, full)
+		}
+		for leaves < len(w.all.Filled) && w.all.Filled[leaves].At+w.Buckets <= at {
+			leaves++
+		}
+		for joins < len(w.Filled) && (w.Filled[joins].At <= at || w.Shares == nil) {
+			joins++
+		}
+		at += w.Buckets
+		if leaves < len(w.all.Filled) {
+			at = w.all.Filled[leaves].At + w.Buckets
+		}
+		if joins < len(w.Filled) {
+			at = min(at, w.Filled[joins].At)
+		}
+	}
+	w.foundFree = at
+	return at * w.Bucket
+}
+
+// Expires returns when the state no longer has an effect, in µs since the epoch.
+func (w *Window) Expires() int64 {
+	last := w.now
+	if n := len(w.Filled); n > 0 {
+		last = max(last, w.Filled[n-1].At)
+	}
+	return (last + w.Buckets) * w.Bucket
+}
+
+// search returns the index of a bucket in Filled, or where it would be inserted.
+func (w *Window) search(at int64) (int, bool) {
+	return slices.BinarySearchFunc(w.Filled, at, func(b Bucket, at int64) int { return cmp.Compare(b.At, at) })
+}
+
 // add adds counts to a bucket. Most calls are for a bucket after the last.
 func (w *Window) add(b Bucket) {
-	if n := len(w.Filled); n == 0 || w.Filled[n-1].At < b.At {
-		w.Filled = append(w.Filled, b)
+	i, ok := len(w.Filled), false
+	if i > 0 && w.Filled[i-1].At >= b.At {
+		i, ok = w.search(b.At)
+	}
+	if !ok {
+		w.Filled = slices.Insert(w.Filled, i, b)
 		return
 	}
-	to := w.bucketAt(b.At)
-	to.Started += b.Started
-	to.Reserved += b.Reserved
+	w.Filled[i].Started += b.Started
+	w.Filled[i].Reserved += b.Reserved
 }
+
+// change adds counts to a bucket. What is taken out can free the buckets around it, for all keys.
+func (w *Window) change(at, started, reserved int64) {
+	b := Bucket{At: at, Started: started, Reserved: reserved}
+	w.add(b)
+	w.Changed = true
+	if w.all != w {
+		w.all.add(b)
+	}
+	for _, other := range w.windows {
+		if started+reserved < 0 && other.foundFree != 0 {
+			other.foundFree = max(other.searchedFrom, min(other.foundFree, at-w.Buckets+1))
+		}
+	}
+	for end, p := range w.participantsAt {
+		if at <= end && end < at+w.Buckets {
+			p.set(w.index, w.used(end))
+		}
+	}
+}
+
+// sum returns how many executions began in the window that ends at a bucket, and how many places are reserved in it.
+func (w *Window) sum(at int64) (started, reserved int64) {
+	i, _ := w.search(at - w.Buckets + 1)
+	for ; i < len(w.Filled) && w.Filled[i].At <= at; i++ {
+		started += w.Filled[i].Started
+		reserved += w.Filled[i].Reserved
+	}
+	return started, reserved
+}
+
+// used reports whether anything began or is reserved in the window that ends at a bucket.
+func (w *Window) used(at int64) bool {
+	started, reserved := w.sum(at)
+	return started+reserved > 0
+}
+
+// fits reports whether one more execution in a bucket, counted with all reservations, leaves every window that contains
+// the bucket within the limit.
+func (w *Window) fits(at, limit int64) bool { return w.lastFull(at, limit) < at }
+
+// lastFull returns where the last window that contains a bucket and has no room for one more execution ends, or the bucket
+// before.
+func (w *Window) lastFull(at, limit int64) int64 {
+	started, reserved := w.sum(at)
+	sum, full := started+reserved, at-1
+	if sum >= limit {
+		full = at
+	}
+	left, _ := w.search(at - w.Buckets + 1)
+	i, _ := w.search(at + 1)
+	for ; i < len(w.Filled) && w.Filled[i].At < at+w.Buckets; i++ { // the windows that end at w.Filled[i].At
+		for ; w.Filled[left].At <= w.Filled[i].At-w.Buckets; left++ {
+			sum -= w.Filled[left].Started + w.Filled[left].Reserved
+		}
+		if sum += w.Filled[i].Started + w.Filled[i].Reserved; sum >= limit {
+			full = w.Filled[i].At
+		}
+	}
+	return full
+}
+
+// Read reads the state of a key at a time, in µs since the epoch, without what no longer has an effect and without
+// reservations that have lapsed.
+//
+// If the length of the limiter's buckets has changed since, the counts are moved to new buckets. Executions are counted in
+// the last new bucket that overlaps the old one and has begun, so that none leaves the window early. Reservations go to the
+// new bucket in which the old one begins, because a waiting job remembers that time.
+func Read(state string, r Rules, now int64) (*Window, error) {
+	w := &Window{group: &group{Rules: r, now: now / r.Bucket}}
+	w.windows, w.all = []*Window{w}, w
+	width, filled, err := parse(state)
+	if err != nil {
+		return nil, err
+	}
+	if w.Changed = width != r.Bucket && state != ""; !w.Changed {
+		w.Filled = filled
+	} else {
+		for _, b := range filled {
+			begun, last := b.At*width/r.Bucket, ((b.At+1)*width-1)/r.Bucket
+			if begun <= w.now {
+				last = min(last, w.now)
+			}
+			w.add(Bucket{At: last, Started: b.Started})
+			w.add(Bucket{At: begun, Reserved: b.Reserved})
+		}
+	}
+	w.prune()
+	if i, ok := w.search(w.now); ok && now >= w.now*w.Bucket+LapseAfter(w.Bucket) {
+		w.Filled[i].Reserved = 0
+	}
+	return w, nil
+}
+
+// ReadGroup reads the states of the keys of a dynamic window, as Read does, all of them at one time.
+func ReadGroup(states map[string]string, r Rules, now int64) (map[string]*Window, error) {
+	g := &group{Rules: r, now: now / r.Bucket, participantsAt: map[int64]*participants{}}
+	windows, all := map[string]*Window{}, map[int64]Bucket{}
+	for i, key := range slices.Sorted(maps.Keys(states)) {
+		w, err := Read(states[key], r, now)
+		if err != nil {
+			return nil, err
+		}
+		g.now = max(g.now, w.now)
+		w.group, w.index, windows[key] = g, i, w
+		g.windows = append(g.windows, w)
+		for _, b := range w.Filled {
+			sum := all[b.At]
+			all[b.At] = Bucket{At: b.At, Started: sum.Started + b.Started, Reserved: sum.Reserved + b.Reserved}
+		}
+	}
+	g.all = &Window{group: g}
+	for _, at := range slices.Sorted(maps.Keys(all)) {
+		g.all.Filled = append(g.all.Filled, all[at])
+	}
+	return windows, nil
+}
+
+// grace is for how long a place is kept, in a window of ordinary length, for a job that was to come when the window began.
+const grace = 3_000_000
+
+// LapseAfter returns how long after the beginning of a bucket the reservations in it lapse. A limit of thousands an hour gives
+// thousands of jobs the same time, and they need a while to be fetched. A job that comes later is due as before, but others
+// can have taken the place.
+func LapseAfter(width int64) int64 { return min(width/4, max(grace, width/120), 10*grace) }
 
 // prune removes what no longer has an effect. If an execution began later than now, the clock was set back. If that was by
 // at most one window, now stays at that bucket until the clock reaches it again. Otherwise the execution is forgotten.
@@ -173,221 +429,37 @@ func (w *Window) prune() {
 	})
 }
 
-// LapseAfter returns how long after the beginning of a bucket the reservations in it lapse. A limit of thousands an hour gives
-// thousands of jobs the same time, and they need a while to be fetched.
-func LapseAfter(width int64) int64 { return min(width/4, max(grace, width/120), 10*grace) }
-
-// lapse removes the reservations in the current bucket if their jobs had enough time to come. A job that comes later is due
-// as before, but others can have taken the place.
-func (w *Window) lapse(now int64) {
-	if i, ok := w.search(w.now); ok && now >= w.begin(w.now)+LapseAfter(w.Bucket) {
-		w.Filled[i].Reserved = 0
-	}
-}
-
-// Expires returns when the state no longer has an effect, in µs since the epoch.
-func (w *Window) Expires() int64 {
-	last := w.now
-	if n := len(w.Filled); n > 0 {
-		last = max(last, w.Filled[n-1].At)
-	}
-	return (last + w.Buckets) * w.Bucket
-}
-
-// search returns the index of a bucket in filled, or where it would be inserted.
-func (w *Window) search(at int64) (int, bool) {
-	return slices.BinarySearchFunc(w.Filled, at, func(b Bucket, at int64) int { return cmp.Compare(b.At, at) })
-}
-
-func (w *Window) bucketAt(at int64) *Bucket {
-	i, ok := w.search(at)
-	if !ok {
-		w.Filled = slices.Insert(w.Filled, i, Bucket{At: at})
-	}
-	return &w.Filled[i]
-}
-
-// started returns how many executions began in the window that ends at a bucket.
-func (w *Window) started(at int64) (n int64) {
-	i, _ := w.search(at - w.Buckets + 1)
-	for ; i < len(w.Filled) && w.Filled[i].At <= at; i++ {
-		n += w.Filled[i].Started
-	}
-	return n
-}
-
-// used reports whether anything began or is reserved in the window that ends at a bucket.
-func (w *Window) used(at int64) bool {
-	i, _ := w.search(at - w.Buckets + 1)
-	for ; i < len(w.Filled) && w.Filled[i].At <= at; i++ {
-		if w.Filled[i].Started+w.Filled[i].Reserved > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// fits reports whether one more execution in a bucket, counted with all reservations, leaves every window that contains
-// the bucket within the limit.
-func (w *Window) fits(at, limit int64) bool {
-	first, _ := w.search(at - w.Buckets + 1)
-	sum, left := int64(0), first
-	i := first
-	for ; i < len(w.Filled) && w.Filled[i].At <= at; i++ {
-		sum += w.Filled[i].Started + w.Filled[i].Reserved
-	}
-	if sum+1 > limit {
-		return false
-	}
-	for ; i < len(w.Filled) && w.Filled[i].At < at+w.Buckets; i++ { // the windows that end at w.Filled[i].At
-		for ; w.Filled[left].At <= w.Filled[i].At-w.Buckets; left++ {
-			sum -= w.Filled[left].Started + w.Filled[left].Reserved
-		}
-		sum += w.Filled[i].Started + w.Filled[i].Reserved
-		if sum+1 > limit {
-			return false
-		}
-	}
-	return true
-}
-
-// firstFree returns the first bucket, not before from, in which one more execution fits. It visits each filled bucket
-// twice: when it enters the moving window, and when it leaves it.
-func (w *Window) firstFree(from, limit int64) int64 {
-	from = w.searchFrom(from)
-	leaves, _ := w.search(from - w.Buckets + 1)
-	enters, sum := leaves, int64(0)
-	for at, end := from, from; ; { // nothing before at is free; the windows that end from at to before end are not full
-		for ; enters < len(w.Filled) && w.Filled[enters].At <= end; enters++ {
-			sum += w.Filled[enters].Started + w.Filled[enters].Reserved
-		}
-		for ; leaves < enters && w.Filled[leaves].At <= end-w.Buckets; leaves++ {
-			sum -= w.Filled[leaves].Started + w.Filled[leaves].Reserved
-		}
-		next := int64(math.MaxInt64) // where the sum changes
-		if enters < len(w.Filled) {
-			next = w.Filled[enters].At
-		}
-		if leaves < enters {
-			next = min(next, w.Filled[leaves].At+w.Buckets)
-		}
-		if sum >= limit {
-			at = next
-		}
-		if end = next; end >= at+w.Buckets || end == math.MaxInt64 {
-			w.foundFree = at
-			return at
-		}
-	}
-}
-
-// searchFrom returns where a search from a bucket begins: later than from if the last search has covered the first part.
-func (w *Window) searchFrom(from int64) int64 {
-	if w.foundFree != 0 && from >= w.searchedFrom && from <= w.foundFree {
-		return w.foundFree
-	}
-	w.searchedFrom = from
-	return from
-}
-
-// freed is called when something was taken out of a bucket, which can free the buckets around it.
-func (w *Window) freed(at int64) {
-	if w.foundFree != 0 {
-		w.foundFree = max(w.searchedFrom, min(w.foundFree, at-w.Buckets+1))
-	}
-}
-
-func (w *Window) change(at, started, reserved int64) {
-	w.add(Bucket{At: at, Started: started, Reserved: reserved})
-	w.Changed = true
-	if w.group != nil {
-		w.group.changed(w.index, at, started, reserved)
-	}
-}
-
-// tooFarAhead reports whether a bucket is too far ahead for a reservation; see MaxAhead.
-func (w *Window) tooFarAhead(at int64) bool {
-	i, ok := w.search(at)
-	now, _ := w.search(w.now)
-	return !ok && i-now > MaxAhead
-}
-
-func (w *Window) reserve(at int64) { w.change(at, 0, 1) }
-
-// withdraw removes a reservation. One for a bucket that has passed has been removed by prune.
-func (w *Window) withdraw(at int64) {
-	if i, ok := w.search(at); ok && w.Filled[i].Reserved > 0 {
-		w.freed(at)
-		w.change(at, 0, -1)
-	}
-}
-
-// begin returns when a bucket begins, in µs since the epoch.
-func (w *Window) begin(at int64) int64 { return at * w.Bucket }
-
-// A stored state with higher times or counts is corrupt. Within these bounds nothing overflows.
-const (
-	maxTime    = 1 << 59 // µs
-	maxCounted = 1 << 40
-)
-
-// Read reads the state of a key at a time, in µs since the epoch, without what no longer has an effect and without
-// reservations that have lapsed.
-//
-// If the length of the limiter's buckets has changed since, the counts are moved to new buckets. Executions are counted in
-// the last new bucket that overlaps the old one and has begun, so that none leaves the window early. Reservations go to the
-// new bucket in which the old one begins, because a waiting job remembers that time.
-func Read(state string, r Rules, now int64) (*Window, error) {
-	w := &Window{Rules: r, now: now / r.Bucket}
+// parse reads what String has written. Higher times or counts than its bounds are corrupt; within them nothing overflows.
+func parse(state string) (width int64, filled []Bucket, err error) {
 	if state == "" {
-		return w, nil
+		return 0, nil, nil
 	}
-	old, rest, ok := cutNumber(state, maxTime)
-	if !ok || old == 0 {
-		return nil, fmt.Errorf("jobs: the state %.100q of a window cannot be read", state)
+	const timeBits, countBits = 59, 40
+	first, rest, more := strings.Cut(state, " ")
+	n, err := strconv.ParseUint(first, 10, timeBits)
+	if err != nil || n == 0 {
+		return 0, nil, fmt.Errorf("jobs: the state %.100q of a window cannot be read", state)
 	}
-	w.Changed = old != r.Bucket
-	w.Filled = make([]Bucket, 0, strings.Count(rest, " ")+2)
-	for at := int64(0); rest != ""; {
-		var n [3]int64
-		for i, most := range [3]int64{max(maxTime/old-2, 0) - at, maxCounted, maxCounted} {
-			if !ok || rest == "" || rest[0] != " ::"[i] {
-				return nil, fmt.Errorf("jobs: the state %.100q of a window cannot be read", state)
-			}
-			n[i], rest, ok = cutNumber(rest[1:], most)
+	width = int64(n)
+	filled = make([]Bucket, 0, strings.Count(rest, " ")+2)
+	for at := int64(0); more; {
+		var bucket string
+		bucket, rest, more = strings.Cut(rest, " ")
+		distance, counts, _ := strings.Cut(bucket, ":")
+		started, reserved, _ := strings.Cut(counts, ":")
+		d, err1 := strconv.ParseUint(distance, 10, timeBits)
+		s, err2 := strconv.ParseUint(started, 10, countBits)
+		r, err3 := strconv.ParseUint(reserved, 10, countBits)
+		at += int64(d)
+		if err1 != nil || err2 != nil || err3 != nil || d == 0 && len(filled) > 0 || at > max(1<<timeBits/width-2, 0) {
+			return 0, nil, fmt.Errorf("jobs: the state %.100q of a window cannot be read", state)
 		}
-		if !ok {
-			return nil, fmt.Errorf("jobs: the state %.100q of a window cannot be read", state)
-		}
-		at += n[0]
-		if old == r.Bucket {
-			w.add(Bucket{At: at, Started: n[1], Reserved: n[2]})
-			continue
-		}
-		begun, last := at*old/r.Bucket, ((at+1)*old-1)/r.Bucket
-		if begun <= w.now {
-			last = min(last, w.now)
-		}
-		w.add(Bucket{At: last, Started: n[1]})
-		w.add(Bucket{At: begun, Reserved: n[2]})
+		filled = append(filled, Bucket{At: at, Started: int64(s), Reserved: int64(r)})
 	}
-	w.prune()
-	w.lapse(now)
-	return w, nil
+	return width, filled, nil
 }
 
-// cutNumber returns the number at the beginning of a text, and the rest. ok is false if there is none or it is above most.
-func cutNumber(text string, most int64) (n int64, rest string, ok bool) {
-	i := 0
-	for ; i < len(text) && '0' <= text[i] && text[i] <= '9'; i++ {
-		if n = n*10 + int64(text[i]-'0'); n > most {
-			return 0, "", false
-		}
-	}
-	return n, text[i:], i > 0
-}
-
-// String returns the state for Read: the width, then at:started:reserved for each bucket, where at is the distance
+// String returns the state for Read: the length of a bucket, then at:started:reserved for each bucket, where at is the distance
 // from the bucket before. It is empty if all counts are 0.
 func (w *Window) String() string {
 	var text []byte

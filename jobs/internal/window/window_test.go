@@ -35,6 +35,9 @@ func mustRead(t testing.TB, state string, r Rules, now int64) *Window {
 	return w
 }
 
+// free is FirstFree in numbers of buckets.
+func (w *Window) free(from int64) int64 { return w.FirstFree(from*w.Bucket) / w.Bucket }
+
 // at returns a time of the day of Hangfire's examples, in µs since the epoch.
 func at(hour, minute int) int64 {
 	return time.Date(2026, 11, 2, hour, minute, 0, 0, time.UTC).UnixMicro()
@@ -47,7 +50,7 @@ func TestWindow_SlidingExample(t *testing.T) {
 	state := ""
 	run := func(now int64) bool {
 		w := mustRead(t, state, r, now)
-		ok := w.admits(r.Limit, false)
+		ok := w.Admits(false)
 		if ok {
 			w.Start()
 			state = w.String()
@@ -60,7 +63,7 @@ func TestWindow_SlidingExample(t *testing.T) {
 	for _, now := range []int64{at(12, 41), at(12, 59), at(13, 0), at(13, 39)} {
 		assert.False(t, run(now))
 		w := mustRead(t, state, r, now)
-		assert.Equal(t, at(13, 40), w.begin(w.firstFree(w.now, r.Limit)))
+		assert.Equal(t, at(13, 40), (w.free(w.now) * w.Bucket))
 	}
 	for i := range 5 {
 		assert.Equal(t, i < 4, run(at(13, 40)))
@@ -127,35 +130,35 @@ func TestWindow_AgainstAListOfStarts(t *testing.T) {
 				}
 			}
 			for range rnd.IntN(6) { // one transaction may do many things
-				require.Equal(t, m.started(w.now-r.Buckets+1, w.now), w.started(w.now), fail, seed, r, state)
+				require.Equal(t, m.started(w.now-r.Buckets+1, w.now), w.Started(), fail, seed, r, state)
 				switch from := w.now + rnd.Int64N(2)*rnd.Int64N(r.Buckets*2); rnd.IntN(5) {
 				case 0:
-					require.Equal(t, m.fits(w.now, w.now, r.Limit), w.admits(r.Limit, false), fail, seed, r, state)
-					if w.admits(r.Limit, false) {
+					require.Equal(t, m.fits(w.now, w.now, r.Limit), w.Admits(false), fail, seed, r, state)
+					if w.Admits(false) {
 						w.Start()
 						m.starts = append(m.starts, w.now)
 					}
 				case 1: // with a reservation, for another bucket too
 					if i := slices.IndexFunc(m.reserved, func(at int64) bool { return at <= w.now }); i >= 0 {
-						w.withdraw(m.reserved[i])
+						w.Withdraw((m.reserved[i]) * w.Bucket)
 						m.reserved = slices.Delete(m.reserved, i, i+1)
-						require.Equal(t, m.started(w.now-r.Buckets+1, w.now) < r.Limit, w.admits(r.Limit, true), fail, seed, r, state)
-						if w.admits(r.Limit, true) {
+						require.Equal(t, m.started(w.now-r.Buckets+1, w.now) < r.Limit, w.Admits(true), fail, seed, r, state)
+						if w.Admits(true) {
 							w.Start()
 							m.starts = append(m.starts, w.now)
 						}
 					}
 				case 2:
-					free := w.firstFree(from, r.Limit)
+					free := w.free(from)
 					require.Equal(t, m.firstFree(from, w.now, r.Limit), free, "first free from %d: "+fail, from, seed, r, state)
-					w.reserve(free)
+					w.Reserve((free) * w.Bucket)
 					m.reserved = append(m.reserved, free)
 				case 3: // only a look: another limit of the job decides
-					require.Equal(t, m.firstFree(from, w.now, r.Limit), w.firstFree(from, r.Limit), "first free from %d: "+fail, from, seed, r, state)
+					require.Equal(t, m.firstFree(from, w.now, r.Limit), w.free(from), "first free from %d: "+fail, from, seed, r, state)
 				case 4:
 					if n := len(m.reserved); n > 0 {
 						i := rnd.IntN(n)
-						w.withdraw(m.reserved[i])
+						w.Withdraw((m.reserved[i]) * w.Bucket)
 						m.reserved = slices.Delete(m.reserved, i, i+1)
 					}
 				}
@@ -167,7 +170,7 @@ func TestWindow_AgainstAListOfStarts(t *testing.T) {
 			m.starts = slices.DeleteFunc(m.starts, func(s int64) bool { return s < w.now-2*r.Buckets })
 			m.reserved = slices.DeleteFunc(m.reserved, func(at int64) bool { return at < w.now && rnd.IntN(2) == 0 })
 			text := w.String()
-			require.Equal(t, text, mustRead(t, text, r, w.begin(w.now)).String(), "a round trip")
+			require.Equal(t, text, mustRead(t, text, r, (w.now*w.Bucket)).String(), "a round trip")
 			if rnd.IntN(4) > 0 || w.Changed {
 				state = text
 			}
@@ -195,7 +198,7 @@ func TestWindow_ClockStepsWithinAWindow(t *testing.T) {
 			if len(m.starts) > 0 {
 				require.GreaterOrEqual(t, w.now, latest, "seed %d: the time of a row never runs backwards", seed)
 			}
-			if w.admits(r.Limit, rnd.IntN(2) == 0) {
+			if w.Admits(rnd.IntN(2) == 0) {
 				require.Less(t, m.started(w.now-r.Buckets+1, w.now), r.Limit, "seed %d", seed)
 				w.Start()
 				m.starts = append(m.starts, w.now)
@@ -214,22 +217,22 @@ func TestWindow_ClockSetFarBack(t *testing.T) {
 	w := mustRead(t, "", r, now)
 	w.Start()
 	w.Start()
-	w.reserve(w.now + 10)
+	w.Reserve((w.now + 10) * w.Bucket)
 	state := w.String()
 
 	for _, back := range []int64{0, 1, 9, 10} {
 		w = mustRead(t, state, r, now-back*second)
-		assert.False(t, w.admits(r.Limit, false), "%d s back", back)
+		assert.False(t, w.Admits(false), "%d s back", back)
 		assert.Equal(t, now/r.Bucket, w.now, "%d s back: the time stands still", back)
 	}
 	for _, back := range []int64{11, 12, 3600, 1_000_000_000} {
 		w = mustRead(t, state, r, now-back*second)
 		assert.Equal(t, (now-back*second)/r.Bucket, w.now, "%d s back", back)
-		assert.True(t, w.admits(r.Limit, false), "%d s back", back)
+		assert.True(t, w.Admits(false), "%d s back", back)
 	}
 	for _, forward := range []int64{10, 11, 1_000_000_000} {
 		w = mustRead(t, state, r, now+forward*second)
-		assert.True(t, w.admits(r.Limit, true), "%d s on", forward)
+		assert.True(t, w.Admits(true), "%d s on", forward)
 	}
 }
 
@@ -255,12 +258,12 @@ func TestWindow_RulesThatChange(t *testing.T) {
 			for range starts {
 				count++
 			}
-			require.GreaterOrEqual(t, w.started(w.now), count, "seed %d, step %d: rules %+v, state %q, now %d", seed, step, r, state, now)
-			if w.admits(r.Limit, rnd.IntN(2) == 0) {
+			require.GreaterOrEqual(t, w.Started(), count, "seed %d, step %d: rules %+v, state %q, now %d", seed, step, r, state, now)
+			if w.Admits(rnd.IntN(2) == 0) {
 				w.Start()
 				starts = append(starts, start{now})
 			} else if rnd.IntN(2) == 0 {
-				w.reserve(w.firstFree(w.now, r.Limit))
+				w.Reserve((w.free(w.now)) * w.Bucket)
 			}
 			if w.Changed {
 				state = w.String()
@@ -295,7 +298,7 @@ func TestWindow_RulesThatChangeHoldNothingForLong(t *testing.T) {
 				if w.Changed {
 					state = w.String()
 				}
-				if w.admits(c.after.Limit, false) {
+				if w.Admits(false) {
 					end = now
 				}
 			}
@@ -313,34 +316,34 @@ func TestWindow_ReservationsWhenRulesChange(t *testing.T) {
 	w.Start()
 	var places []int64
 	for range 10 {
-		at := w.firstFree(w.now, before.Limit)
-		w.reserve(at)
-		places = append(places, w.begin(at))
+		at := w.free(w.now)
+		w.Reserve((at) * w.Bucket)
+		places = append(places, (at * w.Bucket))
 	}
 	w = mustRead(t, w.String(), after, now+1)
 	for _, at := range places {
-		w.withdraw(at / w.Bucket)
+		w.Withdraw((at / w.Bucket) * w.Bucket)
 	}
 	for _, b := range w.Filled {
 		assert.Zero(t, b.Reserved, "%+v", b)
 	}
-	assert.True(t, w.admits(after.Limit, false))
+	assert.True(t, w.Admits(false))
 }
 
 func TestWindow_WithdrawWhatIsGone(t *testing.T) {
 	r := rulesOf(2, 3*time.Second, 3)
 	now := 1_700_000_000 * second
 	w := mustRead(t, "", r, now)
-	w.reserve(w.now + 1)
-	w.reserve(w.now + 5)
+	w.Reserve((w.now + 1) * w.Bucket)
+	w.Reserve((w.now + 5) * w.Bucket)
 	state := w.String()
 	w = mustRead(t, state, r, now+3*second)
-	w.withdraw(now/second + 1)
+	w.Withdraw((now/second + 1) * w.Bucket)
 	assert.False(t, w.Changed, "it has passed")
-	w.withdraw(now/second + 4)
+	w.Withdraw((now/second + 4) * w.Bucket)
 	assert.False(t, w.Changed, "there never was one")
-	w.withdraw(now/second + 5)
-	w.withdraw(now/second + 5)
+	w.Withdraw((now/second + 5) * w.Bucket)
+	w.Withdraw((now/second + 5) * w.Bucket)
 	assert.True(t, w.Changed)
 	assert.Empty(t, w.String())
 }
@@ -358,7 +361,7 @@ func TestWindow_StateIsSmall(t *testing.T) {
 	w := mustRead(t, state, r, now+399*second)
 	assert.Len(t, w.Filled, 300)
 	assert.Less(t, len(state), 300*6+30)
-	assert.EqualValues(t, 600, w.started(w.now))
+	assert.EqualValues(t, 600, w.Started())
 }
 
 func TestWindow_TooFarAhead(t *testing.T) {
@@ -367,11 +370,11 @@ func TestWindow_TooFarAhead(t *testing.T) {
 	w.Start()
 	n := 0
 	for range 1500 {
-		at := w.firstFree(w.now, r.Limit)
-		if w.tooFarAhead(at) {
+		at := w.free(w.now)
+		if w.TooFarAhead((at) * w.Bucket) {
 			break
 		}
-		w.reserve(at)
+		w.Reserve((at) * w.Bucket)
 		n++
 	}
 	assert.Equal(t, MaxAhead, n)
@@ -379,7 +382,7 @@ func TestWindow_TooFarAhead(t *testing.T) {
 
 	roomy := rulesOf(maxCount, time.Second, 1)
 	w = mustRead(t, w.String(), roomy, 1_700_000_000*second)
-	assert.False(t, w.tooFarAhead(w.firstFree(w.now, roomy.Limit)), "a bucket that has reservations takes more")
+	assert.False(t, w.TooFarAhead((w.free(w.now))*w.Bucket), "a bucket that has reservations takes more")
 }
 
 // The widest that options allow: nothing overflows.
@@ -388,21 +391,21 @@ func TestWindow_Widest(t *testing.T) {
 		now := 1_700_000_000 * second
 		w := mustRead(t, "", r, now)
 		for range 3 {
-			if w.admits(r.Limit, false) {
+			if w.Admits(false) {
 				w.Start()
 			}
 		}
 		last := int64(0)
 		for range MaxAhead {
-			at := w.firstFree(w.now, r.Limit)
+			at := w.free(w.now)
 			require.Positive(t, at)
-			w.reserve(at)
-			last = max(last, w.begin(at))
-			require.Positive(t, w.begin(at))
+			w.Reserve((at) * w.Bucket)
+			last = max(last, (at * w.Bucket))
+			require.Positive(t, (at * w.Bucket))
 		}
 		assert.GreaterOrEqual(t, w.Expires(), last+maxWindow.Microseconds()-r.Bucket)
 		assert.Less(t, w.Expires(), int64(math.MaxInt64/2))
-		again := mustRead(t, w.String(), r, w.begin(w.now))
+		again := mustRead(t, w.String(), r, (w.now * w.Bucket))
 		assert.Equal(t, w.Filled, again.Filled)
 	}
 }
@@ -450,7 +453,7 @@ func FuzzRead(f *testing.F) {
 				require.True(t, b.Started == 0 || b.At <= w.now)
 				last = b.At
 			}
-			require.GreaterOrEqual(t, w.started(w.now), int64(0))
+			require.GreaterOrEqual(t, w.Started(), int64(0))
 			require.GreaterOrEqual(t, w.Expires(), now*second)
 			require.Positive(t, w.Expires()/second)
 		}
@@ -462,16 +465,16 @@ func FuzzRead(f *testing.F) {
 		require.True(t, slices.Equal(w.Filled, again.Filled))
 		require.Equal(t, w.now, again.now)
 
-		free := w.firstFree(w.now, limit)
+		free := w.free(w.now)
 		require.GreaterOrEqual(t, free, w.now)
 		require.True(t, w.fits(free, limit))
-		require.Equal(t, free == w.now, w.admits(limit, false))
-		if w.admits(limit, true) {
+		require.Equal(t, free == w.now, w.Admits(false))
+		if w.Admits(true) {
 			w.Start()
-			require.LessOrEqual(t, w.started(w.now), limit)
+			require.LessOrEqual(t, w.Started(), limit)
 		}
-		w.reserve(free)
+		w.Reserve((free) * w.Bucket)
 		sane()
-		w.withdraw(free)
+		w.Withdraw((free) * w.Bucket)
 	})
 }

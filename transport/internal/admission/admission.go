@@ -10,39 +10,70 @@
 //   - policy.go: what a policy is, and the policies of a server by name.
 //   - call.go: a call, and how a policy decides about it.
 //   - grants.go: what a call holds, and how that goes back.
-//   - charge.go: how a grant is corrected while a handler runs.
+//   - charge.go: what a handler finds of its grants, and how it corrects them.
 package admission
 
 import (
-	"context"
-
+	"github.com/weir-go/weir/internal/textenum"
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 )
 
 // A Transport is what differs between the packages that use this one.
 type Transport[R any] struct {
 	Package          string // the name of the package, with which its errors begin
+	Fields           Fields // of what clients are told about their quotas
 	ErrNotCharged    error
 	ErrPartialRefund error
 }
 
-// Limits are what the policies of one server have in common. Make them with [Transport.NewLimits].
+// Fields are the names of the fields that tell clients about quotas, in the form of the transport's keys.
+type Fields struct{ Policy, Limit, LegacyLimit, LegacyRemaining, LegacyReset string }
+
+// Headers selects the fields that tell clients about quotas. Each transport has a type of its own, with the same values, and
+// documents them.
+type Headers uint8
+
+// The values of Headers.
+const (
+	NoHeaders Headers = iota
+	Legacy
+	Draft11
+)
+
+// HeadersTexts returns the text forms of the Headers of a transport.
+func HeadersTexts[H ~uint8](pkg string) textenum.Texts[H] {
+	return textenum.Texts[H]{Package: pkg, Type: "Headers", Texts: []string{NoHeaders: "none", Legacy: "legacy", Draft11: "draft-11"}}
+}
+
+var headersTexts = HeadersTexts[Headers]("")
+
+// String returns the text form, or Headers(n) for any other number.
+func (h Headers) String() string { return headersTexts.String(h) }
+
+// Validate adds a problem of the field Headers if h is none of the values.
+func (h Headers) Validate(problems *validate.Problems) {
+	if !headersTexts.Has(h) {
+		problems.Add("Headers", h, "must be NoHeaders, Legacy or Draft11")
+	}
+}
+
+// Options are what the policies of a server have in common.
+type Options struct {
+	Name     string // of the pipeline in events
+	Headers  Headers
+	Shadow   bool
+	Listener pipeline.Listener // can be nil
+}
+
+// Limits are the policies of a server. Make them with [Transport.NewLimits].
 type Limits[R any] struct {
 	transport *Transport[R]
-	hooks     pipeline.Hooks // of the listener
+	options   Options
+	hooks     pipeline.Hooks // of the Listener
 }
 
-// NewLimits returns Limits that report to the listener, which can be nil.
-func (t *Transport[R]) NewLimits(listener pipeline.Listener) *Limits[R] {
-	return &Limits[R]{transport: t, hooks: pipeline.HooksOf(listener)}
-}
-
-// listens reports whether the Listener takes events and measurements of a call. It is called once for a call, so that a
-// Listener that is enabled while the call runs does not get the end of a measurement without its beginning.
-func (l *Limits[R]) listens(ctx context.Context) (listening, measuring bool) {
-	h := &l.hooks
-	if h.OnEvent == nil && h.OnMeasurement == nil || h.Enabled != nil && !h.Enabled(ctx) {
-		return false, false
-	}
-	return h.OnEvent != nil, h.OnMeasurement != nil
+// NewLimits returns Limits with these options.
+func (t *Transport[R]) NewLimits(o Options) *Limits[R] {
+	return &Limits[R]{transport: t, options: o, hooks: pipeline.HooksOf(o.Listener)}
 }

@@ -38,7 +38,7 @@ func TestCall_ChargeAndEnd(t *testing.T) {
 	b := bucket(t, 10)
 	p := &admission.Policy[string]{Name: "p", Limit: admission.Of[string](b), Metered: true, Cost: func(r string) int { return len(r) }}
 	var c admission.Call[string]
-	c.Begin(t.Context(), transport.NewLimits(nil))
+	c.Begin(t.Context(), transport.NewLimits(admission.Options{}))
 	_, _, ok := c.Admit(t.Context(), p, "four")
 	require.True(t, ok)
 	charged, err := transport.Charge(&c, 3)
@@ -80,7 +80,7 @@ func TestCall_AdmitNamesTheCause(t *testing.T) {
 	} {
 		p := &admission.Policy[string]{Name: "p", Limit: admission.Of[string](c.l), Cost: func(string) int { return c.cost }}
 		var call admission.Call[string]
-		call.Begin(c.ctx, transport.NewLimits(nil))
+		call.Begin(c.ctx, transport.NewLimits(admission.Options{}))
 		_, refusal, ok := call.Admit(c.ctx, p, "")
 		assert.False(t, ok)
 		assert.Equal(t, c.cause, refusal.Cause)
@@ -103,7 +103,7 @@ func TestAdmit_AfterTheHandler(t *testing.T) {
 	t.Cleanup(func() { _ = slots.Close() })
 	for _, p := range []*admission.Policy[string]{{Limit: admission.Of[string](slots)}, {Limit: admission.Of[string](slots), FailOpen: true}} {
 		var call admission.Call[string]
-		call.Begin(t.Context(), transport.NewLimits(nil))
+		call.Begin(t.Context(), transport.NewLimits(admission.Options{}))
 		call.End()
 		_, refusal, ok := call.Admit(t.Context(), p, "")
 		assert.False(t, ok)
@@ -124,7 +124,7 @@ func TestCall_GiveBackOf(t *testing.T) {
 		})
 	}))}
 	var c admission.Call[string]
-	c.Begin(t.Context(), transport.NewLimits(nil))
+	c.Begin(t.Context(), transport.NewLimits(admission.Options{}))
 	for _, policy := range []*admission.Policy[string]{p, kept, p} {
 		_, _, ok := c.Admit(t.Context(), policy, "key")
 		require.True(t, ok)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/transport/internal/status"
@@ -90,8 +89,12 @@ type Refusal struct {
 // messages of a stream, and End, which gives back what the call holds, has run.
 var errOver = errors.New("the handler has returned")
 
-// ambiguous is the answer to a call whose key is [AmbiguousKey]: no limiter is asked.
-var ambiguous = custom.Rejected(0, "the request has several values of what its key is made of")
+// Report sends an event of the policy to the Listener.
+func (c *Call[R]) Report(ctx context.Context, p *Policy[R], name string, severity pipeline.Severity, err error) {
+	if c.listening {
+		c.limits.report(ctx, p.Source, name, severity, err)
+	}
+}
 
 // Admit asks the limiter of p about r, which is the request with ctx. If ok is false, the call is to be refused. key is
 // what Key returned, which is called once.
@@ -147,37 +150,13 @@ func (c *Call[R]) rejected(ctx context.Context, p *Policy[R], lease limiter.Leas
 		severity = pipeline.SeverityWarning // a client over its quota is no fault of the program
 	}
 	if c.listening {
-		c.Report(ctx, p, name, severity, rejectedError(p, lease))
+		c.Report(ctx, p, name, severity, p.rejectedError(lease))
 	}
 	if ok {
 		return Refusal{}, true
 	}
 	after, _ := lease.RetryAfter()
 	return Refusal{Cause: p.causeOf(lease), Lease: lease, RetryAfter: max(after, 0)}, false
-}
-
-// causeOf returns whether the client is over its quota, the server short of capacity, or the key ambiguous. For a limiter
-// that all clients share, RetryAfter tells quota and capacity apart: permits that come back with time are a quota, permits
-// that come back when other calls end are capacity.
-func (p *Policy[R]) causeOf(lease limiter.Lease) status.Cause {
-	switch lease.Reason() {
-	case ambiguous.Reason():
-		return status.Ambiguous
-	case limiter.ReasonPartitionLimit, limiter.ReasonClosed, limiter.ReasonUnavailable:
-		return status.OverCapacity
-	}
-	if _, known := lease.RetryAfter(); known || p.Limit.keyed {
-		return status.OverQuota
-	}
-	return status.OverCapacity
-}
-
-// undecided reports whether a rejection says nothing about the client's quota: the store is away, or the limiter is
-// closed. A rejection because of too many keys is a decision: if FailOpen applied to it, a client could pass every
-// limit by making up keys.
-func undecided(lease limiter.Lease) bool {
-	reason := lease.Reason()
-	return reason == limiter.ReasonUnavailable || reason == limiter.ReasonClosed
 }
 
 // failed decides about a call for which the limiter returned an error. If ok is true, the call is admitted nevertheless.

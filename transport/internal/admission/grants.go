@@ -5,8 +5,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
 // A grant is what a policy has granted to a call.
@@ -115,4 +117,31 @@ func (c *Call[R]) giveBack(grants []grant[R], refund bool) {
 		return
 	}
 	g.lease.Release()
+}
+
+// measureRequest reports how long the policy took to answer. It is called when the call holds the lease, so that the
+// lease is given back if the Listener panics.
+func (c *Call[R]) measureRequest(ctx context.Context, p *Policy[R], waited, answered time.Duration, lease limiter.Lease, err error) {
+	e := pipeline.Event{Name: ratelimit.MeasureRequest, Source: p.Source, Duration: waited, Err: err}
+	if err == nil && !lease.Acquired() {
+		e.Err = p.rejectedError(lease)
+	}
+	ended := c.limits.hooks.OnMeasurement(ctx, e)
+	if e.Err != nil || ended == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.held {
+		if g := &c.held[i]; g.policy == p && g.since == answered {
+			g.ended = ended
+		}
+	}
+}
+
+// measureLease reports how long the permits of g were held.
+func (c *Call[R]) measureLease(g *grant[R]) {
+	if g.ended != nil {
+		g.ended(c.Context, pipeline.Event{Name: ratelimit.MeasureLease, Source: g.policy.Source, Duration: clock.Now() - g.since})
+	}
 }

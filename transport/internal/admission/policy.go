@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,12 +17,14 @@ import (
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/transport/internal/status"
 )
 
 // A Policy is what a policy of a server asks, and how. The exported Policy of each transport documents the fields.
 type Policy[R any] struct {
 	Name     string
-	Source   pipeline.Source // of the events
+	Source   pipeline.Source // of the events; [Limits.Prepare] sets it
 	Limit    Limit[R]
 	Cost     func(R) int
 	Metered  bool
@@ -29,12 +32,23 @@ type Policy[R any] struct {
 	Timeout  time.Duration // the transport keeps it
 	FailOpen bool
 	Shadow   bool
+	Headers  Headers
 	Quota    int64
 	Window   time.Duration
 }
 
-// Validate adds everything that is wrong with the policy to problems.
-func (p *Policy[R]) Validate(problems *validate.Problems) {
+// Prepare returns the policy as the options of the Limits complete it. It adds everything that is wrong with p to problems.
+func (l *Limits[R]) Prepare(problems *validate.Problems, p Policy[R]) Policy[R] {
+	p.validate(problems)
+	p.Source = pipeline.Source{Pipeline: l.options.Name, Strategy: p.Name}
+	p.Headers = cmp.Or(p.Headers, l.options.Headers)
+	p.Shadow = p.Shadow || l.options.Shadow && p.Limit.Pipeline == nil
+	return p
+}
+
+// validate adds everything that is wrong with the policy to problems.
+func (p *Policy[R]) validate(problems *validate.Problems) {
+	p.Headers.Validate(problems)
 	p.Limit.validate(problems)
 	if p.Limit.Pipeline != nil {
 		for _, f := range []struct {
@@ -84,6 +98,43 @@ func endedInQueue(err error) bool {
 		return false
 	}
 	return pipeline.IsContextError(err) || errors.Is(err, errMaxWait)
+}
+
+// ambiguous is the answer to a call whose key is [AmbiguousKey]: no limiter is asked.
+var ambiguous = custom.Rejected(0, "the request has several values of what its key is made of")
+
+// causeOf returns whether the client is over its quota, the server short of capacity, or the key ambiguous. For a limiter
+// that all clients share, RetryAfter tells quota and capacity apart: permits that come back with time are a quota, permits
+// that come back when other calls end are capacity.
+func (p *Policy[R]) causeOf(lease limiter.Lease) status.Cause {
+	switch lease.Reason() {
+	case ambiguous.Reason():
+		return status.Ambiguous
+	case limiter.ReasonPartitionLimit, limiter.ReasonClosed, limiter.ReasonUnavailable:
+		return status.OverCapacity
+	}
+	if _, known := lease.RetryAfter(); known || p.Limit.keyed {
+		return status.OverQuota
+	}
+	return status.OverCapacity
+}
+
+// undecided reports whether a rejection says nothing about the client's quota: the store is away, or the limiter is
+// closed. A rejection because of too many keys is a decision: if FailOpen applied to it, a client could pass every
+// limit by making up keys.
+func undecided(lease limiter.Lease) bool {
+	reason := lease.Reason()
+	return reason == limiter.ReasonUnavailable || reason == limiter.ReasonClosed
+}
+
+// admits reports whether the policy admits a call although the limiter has rejected it.
+func (p *Policy[R]) admits(lease limiter.Lease) bool {
+	return p.Shadow || p.FailOpen && undecided(lease)
+}
+
+// rejectedError returns the rejection as strategies/ratelimit reports it to listeners.
+func (p *Policy[R]) rejectedError(lease limiter.Lease) *ratelimit.RejectedError {
+	return &ratelimit.RejectedError{Reason: lease.Reason(), Source: p.Source, Lease: lease, Shadow: p.admits(lease)}
 }
 
 // GlobalPolicy is the name of the global policy.

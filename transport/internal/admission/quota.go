@@ -20,15 +20,35 @@ type Quota struct {
 	Reset     time.Duration // until there is more; 0: not known
 }
 
-// HasQuota reports whether a client can be told about the policy.
-func (p *Policy[R]) HasQuota() bool {
-	return p.Limit.statistics != nil && (p.Quota > 0 || p.Limit.limits != nil)
+// SendsQuota reports whether the policy tells clients about their quotas.
+func (p *Policy[R]) SendsQuota() bool {
+	return p.Headers != NoHeaders && p.Limit.statistics != nil && (p.Quota > 0 || p.Limit.limits != nil)
 }
 
-// CurrentQuota returns the quota of a client at this moment. lease is the limiter's answer to its request. A retryAfter
-// above 0, of a rejection, replaces the reset of the quota. It asks the limiter for each answer, because its permits
-// change, and a reload or an override can change its limits.
-func (p *Policy[R]) CurrentQuota(r R, key string, lease limiter.Lease, retryAfter time.Duration) (q Quota, ok bool) {
+// WriteQuota adds the quota of a client at this moment to fields, which it makes if they are nil, and returns them. lease is
+// the limiter's answer to the request r. A retryAfter above 0, of a rejection, replaces the reset of the quota.
+func (l *Limits[R]) WriteQuota(fields map[string][]string, p *Policy[R], r R, key string, lease limiter.Lease, retryAfter time.Duration) map[string][]string {
+	if !p.SendsQuota() {
+		return fields
+	}
+	q, ok := p.currentQuota(r, key, lease, retryAfter)
+	if !ok {
+		return fields
+	}
+	if fields == nil {
+		fields = make(map[string][]string, 3)
+	}
+	if p.Headers == Legacy {
+		l.transport.Fields.SetLegacy(fields, q)
+	} else {
+		l.transport.Fields.AddDraft11(fields, q)
+	}
+	return fields
+}
+
+// currentQuota returns the quota of a client at this moment. It asks the limiter for each answer, because its permits change,
+// and a reload or an override can change its limits.
+func (p *Policy[R]) currentQuota(r R, key string, lease limiter.Lease, retryAfter time.Duration) (q Quota, ok bool) {
 	l, remaining, ok := p.figures(r, key, lease)
 	if !ok || l.Permits == 0 {
 		return Quota{}, false
@@ -78,18 +98,15 @@ func (c *Call[R]) Granted(p *Policy[R], r R) (key string, lease limiter.Lease) {
 	return g.key, g.lease
 }
 
-// A Header has the names of the fields that tell clients about quotas, in the form of the transport's keys.
-type Header struct{ Policy, Limit, LegacyLimit, LegacyRemaining, LegacyReset string }
-
 // Remove removes the fields of all policies.
-func (names *Header) Remove(h map[string][]string) {
+func (names *Fields) Remove(h map[string][]string) {
 	for _, name := range [...]string{names.Policy, names.Limit, names.LegacyLimit, names.LegacyRemaining, names.LegacyReset} {
 		delete(h, name)
 	}
 }
 
 // AddDraft11 adds the lines of RateLimit-Policy and RateLimit of draft-ietf-httpapi-ratelimit-headers-11.
-func (names *Header) AddDraft11(h map[string][]string, q Quota) {
+func (names *Fields) AddDraft11(h map[string][]string, q Quota) {
 	text := make([]byte, 0, 128)
 	text = appendString(text, q.Policy)
 	name := len(text)
@@ -109,7 +126,7 @@ func (names *Header) AddDraft11(h map[string][]string, q Quota) {
 }
 
 // SetLegacy describes the policy, unless the fields already describe one with less remaining.
-func (names *Header) SetLegacy(h map[string][]string, q Quota) {
+func (names *Fields) SetLegacy(h map[string][]string, q Quota) {
 	if lines := h[names.LegacyRemaining]; len(lines) > 0 {
 		if remaining, err := strconv.ParseInt(lines[0], 10, 64); err == nil && remaining <= q.Remaining {
 			return

@@ -13,9 +13,9 @@ import (
 	"github.com/weir-go/weir/transport/internal/admission"
 )
 
-var names = admission.Header{Policy: "policy", Limit: "limit", LegacyLimit: "l", LegacyRemaining: "r", LegacyReset: "t"}
+var names = admission.Fields{Policy: "policy", Limit: "limit", LegacyLimit: "l", LegacyRemaining: "r", LegacyReset: "t"}
 
-func TestHeader_AddDraft11(t *testing.T) {
+func TestFields_AddDraft11(t *testing.T) {
 	h := map[string][]string{}
 	names.AddDraft11(h, admission.Quota{Policy: "burst", Permits: 100, Window: time.Minute, Remaining: 50, Reset: 29500 * time.Millisecond})
 	names.AddDraft11(h, admission.Quota{Policy: `a "day" \ über`, Permits: math.MaxInt64})
@@ -30,7 +30,7 @@ func TestHeader_AddDraft11(t *testing.T) {
 	assert.Empty(t, h)
 }
 
-func TestHeader_SetLegacy(t *testing.T) {
+func TestFields_SetLegacy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := map[string][]string{}
 		time.Sleep(time.Millisecond)
@@ -45,7 +45,7 @@ func TestHeader_SetLegacy(t *testing.T) {
 }
 
 // Whatever the name of a policy is, the field is one string with parameters.
-func FuzzHeader_PolicyName(f *testing.F) {
+func FuzzFields_PolicyName(f *testing.F) {
 	for _, s := range []string{"burst", "", `"`, `\`, "a\r\nSet-Cookie: x", "ü", "\xff", ";q=1, "} {
 		f.Add(s)
 	}

@@ -73,8 +73,6 @@ type Kind struct {
 	// Client returns the address that a request of the dashboard comes from, as the trusted proxies tell it; by default that of its
 	// connection.
 	Client func(r *http.Request) string
-	// Changed is called when an override or a file has come into force.
-	Changed func()
 }
 
 // A Process is one run of a server. Make one with [New], and then call Run.
@@ -134,19 +132,10 @@ func (p *Process) begin() (err error) {
 		observed.Enabled = func(ctx context.Context) bool { return !p.Unobserved(ctx) && enabled(ctx) }
 	}
 	p.Registry = registry.New(&registry.Options{
-		Listener: pipeline.Listeners(observed, &p.Events, pipeline.Hooks{OnEvent: p.onEvent, Rare: true}), ObserveLimiter: p.Telemetry.ObserveLimiter, DrainTimeout: drainTimeout,
+		Listener: pipeline.Listeners(observed, &p.Events), ObserveLimiter: p.Telemetry.ObserveLimiter, DrainTimeout: drainTimeout,
 	})
 	p.onClose(p.closeRegistry)
 	return nil
-}
-
-func (p *Process) onEvent(_ context.Context, e pipeline.Event) {
-	switch e.Name {
-	case registry.EventOverridden, registry.EventOverrideEnded, registry.EventReload:
-		if p.Changed != nil {
-			p.Changed()
-		}
-	}
 }
 
 func (p *Process) onClose(f func()) { p.closers = append(p.closers, f) }

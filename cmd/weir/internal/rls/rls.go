@@ -28,7 +28,6 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/transport/weirrls"
@@ -41,9 +40,7 @@ import (
 // A run is one run of the service.
 type run struct {
 	*process.Process
-	inForce    atomic.Pointer[rlsconfig.RLS]
-	overridden atomic.Pointer[map[string]rate.Limits] // the limits of overrides, by the name of the limiter
-	looking    sync.Mutex                             // held while they are looked up, and not while a file is built
+	inForce atomic.Pointer[rlsconfig.RLS]
 
 	mu       sync.Mutex
 	counters *weirrls.Counters // of the first file: they cannot change
@@ -61,7 +58,7 @@ type run struct {
 func Run(ctx context.Context, o process.Options) (err error) {
 	r := &run{}
 	r.Process, err = process.New(o, process.Kind{
-		Name: "rate limit service", Section: rlsconfig.PipelineName, Changed: r.lookAtOverrides,
+		Name: "rate limit service", Section: rlsconfig.PipelineName,
 	})
 	if err != nil {
 		return err
@@ -98,7 +95,7 @@ func (r *run) newVersion(b *reload.SectionBuilder, c rlsconfig.RLS) (*version, e
 	if err != nil {
 		return nil, err
 	}
-	rules, err := c.NewRules(b, s, r.limitsInForce)
+	rules, err := c.NewRules(b, s)
 	if err != nil {
 		return nil, err
 	}
@@ -115,29 +112,6 @@ func (r *run) newVersion(b *reload.SectionBuilder, c rlsconfig.RLS) (*version, e
 		Listener:               r.Listener,
 	})
 	return &version{service, description{Domains: len(c.Domains), Rules: c.Rules()}}, err
-}
-
-// lookAtOverrides notes the limits that replace those of the file for a while, so that a request costs one atomic load.
-func (r *run) lookAtOverrides() {
-	r.looking.Lock() // so that the last look is that after the last change
-	defer r.looking.Unlock()
-	all := make(map[string]rate.Limits)
-	for name, info := range r.Registry.Limiters() {
-		if info.Override != nil {
-			all[name] = info.Options.Limits
-		}
-	}
-	r.overridden.Store(&all)
-}
-
-// limitsInForce returns the limits in force of a limiter, for which the file says configured.
-func (r *run) limitsInForce(name string, configured rate.Limits) rate.Limits {
-	if all := r.overridden.Load(); all != nil {
-		if l := (*all)[name]; l.Kind == configured.Kind {
-			return l
-		}
-	}
-	return configured
 }
 
 // countersOf returns the counters, the same for all versions of the file.
