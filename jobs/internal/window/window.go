@@ -349,8 +349,17 @@ func (w *Window) lastFull(at, limit int64) int64 {
 // the last new bucket that overlaps the old one and has begun, so that none leaves the window early. Reservations go to the
 // new bucket in which the old one begins, because a waiting job remembers that time.
 func Read(state string, r Rules, now int64) (*Window, error) {
+	w, err := read(state, r, now)
+	if err == nil {
+		w.windows, w.all = []*Window{w}, w
+		w.prune(now)
+	}
+	return w, err
+}
+
+// read reads a state with all that is in it.
+func read(state string, r Rules, now int64) (*Window, error) {
 	w := &Window{group: &group{Rules: r, now: now / r.Bucket}}
-	w.windows, w.all = []*Window{w}, w
 	width, filled, err := parse(state)
 	if err != nil {
 		return nil, err
@@ -367,9 +376,11 @@ func Read(state string, r Rules, now int64) (*Window, error) {
 			w.add(Bucket{At: begun, Reserved: b.Reserved})
 		}
 	}
-	w.prune()
-	if i, ok := w.search(w.now); ok && now >= w.now*w.Bucket+LapseAfter(w.Bucket) {
-		w.Filled[i].Reserved = 0
+	latest := w.now + 2*w.Buckets
+	for _, b := range w.Filled { // an execution later than now: the clock was set back
+		if b.Started > 0 && b.At > w.now && b.At-w.now <= w.Buckets && b.At < latest {
+			w.now = b.At
+		}
 	}
 	return w, nil
 }
@@ -379,13 +390,16 @@ func ReadGroup(states map[string]string, r Rules, now int64) (map[string]*Window
 	g := &group{Rules: r, now: now / r.Bucket, participantsAt: map[int64]*participants{}}
 	windows, all := map[string]*Window{}, map[int64]Bucket{}
 	for i, key := range slices.Sorted(maps.Keys(states)) {
-		w, err := Read(states[key], r, now)
+		w, err := read(states[key], r, now)
 		if err != nil {
 			return nil, err
 		}
 		g.now = max(g.now, w.now)
 		w.group, w.index, windows[key] = g, i, w
 		g.windows = append(g.windows, w)
+	}
+	for _, w := range g.windows {
+		w.prune(now)
 		for _, b := range w.Filled {
 			sum := all[b.At]
 			all[b.At] = Bucket{At: b.At, Started: sum.Started + b.Started, Reserved: sum.Reserved + b.Reserved}
@@ -406,21 +420,17 @@ const grace = 3_000_000
 // can have taken the place.
 func LapseAfter(width int64) int64 { return min(width/4, max(grace, width/120), 10*grace) }
 
-// prune removes what no longer has an effect. If an execution began later than now, the clock was set back. If that was by
-// at most one window, now stays at that bucket until the clock reaches it again. Otherwise the execution is forgotten.
-func (w *Window) prune() {
-	latest := w.now + 2*w.Buckets
-	for _, b := range w.Filled {
-		if b.Started > 0 && b.At > w.now && b.At-w.now <= w.Buckets && b.At < latest {
-			w.now = b.At
-		}
-	}
+// prune removes what no longer has an effect at a time. If an execution began later than now, the clock was set back. If that
+// was by at most one window, the current bucket stays that of the execution until the clock reaches it again. Otherwise the
+// execution is forgotten.
+func (w *Window) prune(now int64) {
+	lapsed := now >= w.now*w.Bucket+LapseAfter(w.Bucket)
 	for i := range w.Filled {
 		b := &w.Filled[i]
 		if b.At > w.now {
 			b.Started = 0
 		}
-		if b.At < w.now {
+		if b.At < w.now || b.At == w.now && lapsed {
 			b.Reserved = 0
 		}
 	}
