@@ -196,7 +196,7 @@ type Decision struct {
 	Reason error
 	header http.Header
 
-	sent   *url.URL // what the client has asked for, which can differ from what the routes match; see canonical
+	sent *url.URL // what the client has asked for, which can differ from what the routes match; see canonical
 	sender
 }
 
