@@ -43,10 +43,11 @@ ahead:
 	@if command -v flock >/dev/null; then scripts/servers >/dev/null 2>&1 </dev/null & fi
 
 .PHONY: quick
-quick: format ## what to run while you work: gofmt, and go vet and the tests of the root module, without servers
-	@echo "== quick: go vet and go test of the root module"
-	$(GO) vet ./...
-	$(GO) test -vet=off ./...
+quick: format ## what to run while you work: gofmt, and go vet and the shortened tests of the root module, without servers and tools/
+	@echo "== quick: go vet and go test -short of the root module"
+	packages=$$($(GO) list ./... | grep -v /tools/)
+	$(GO) vet $$packages
+	$(GO) test -short -vet=off $$packages
 
 .PHONY: format
 format: ## fail where gofmt would change something
@@ -148,12 +149,14 @@ oracle: servers ## transport/weirrls and weir rls beside the service of Envoy's 
 	GOWORK=off $(GO) -C tools/rlsoracle test -race -vet=off ./...
 
 .PHONY: long
-long: servers root oracle ## what make test shortens, in full: models, simulations, the stores, Envoy's service beside ours, all benchmarks, a release in use, drills
-	@echo "== long: go test -race"
+long: servers root oracle full bench-once release-use drill ## what make test shortens, in full: models, simulations, the stores, Envoy's service beside ours, all benchmarks, a release in use, drills
+
+.PHONY: full
+full: servers ## the tests with the race detector that make test shortens, at full length: a part of make long
+	@echo "== full: go test -race"
 	$(GO) test -race -vet=off -parallel=8 -timeout=30m ./simulate ./limiter ./store ./transport/weirgrpc ./strategies/circuitbreaker
 	$(GO) test -race -vet=off -p=2 -parallel=3 -timeout=30m ./store/weirpostgres ./store/weirredis ./transport/weirhttp
 	GOWORK=off $(GO) -C tools/crossvet test ./...
-	$(MAKE) bench-once release-use drill
 
 # With WEIR_DRILL, tests also assert how long something takes, and those run that do nothing else: see tools/stopwatch.
 .PHONY: drill
@@ -184,7 +187,7 @@ fuzz: ## run every fuzz target for a while: FUZZTIME=10s
 	@GO="$(GO)" scripts/fuzz "$(FUZZTIME)"
 
 .PHONY: soak
-soak: servers ## run everything at once under random faults for SOAK=1m, and check what must hold
+soak: ## run everything at once under random faults for SOAK=1m, and check what must hold
 	@$(GO) run -race ./bench/soak -for $(SOAK)
 
 .PHONY: lint

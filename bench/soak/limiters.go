@@ -107,7 +107,7 @@ func takePermits(ctx context.Context, l limiter.Limiter, r *rateCheck) {
 		switch {
 		case err == nil && lease.Acquired():
 			r.add(begun, lease.Permits())
-		case err == nil:
+		default: // a store that is away must not use up a processor
 			pause(ctx, 3*time.Millisecond)
 		}
 	}

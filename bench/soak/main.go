@@ -3,9 +3,9 @@
 //	go run -race ./bench/soak -for 1h
 //
 // The parts: limiters in the process, pipelines of a configuration file that is always being replaced, an HTTP server with
-// clients, and limiters in Redis, PostgreSQL and memory. The faults: servers are killed and stopped, files are cut, garbled
-// and removed, the clock of the memory backend steps in both directions, clients abort, contexts end, limits change, and
-// functions of the program panic and call runtime.Goexit.
+// clients, and shared limiters on the backend in memory. The faults: that backend fails, stalls and forgets, and its clock steps in
+// both directions; files are cut, garbled and removed, clients abort, contexts end, limits change, and functions of the program
+// panic and call runtime.Goexit.
 //
 // The checks: no limiter grants more than its limits allow over any window, no more permits are held than there are,
 // every permit is back when nothing runs, tables of keys stay within their bounds, and neither goroutines nor memory
@@ -52,9 +52,7 @@ var parts = []part{
 	{"keys", keys},
 	{"pipelines", pipelines},
 	{"http", overHTTP},
-	{"memory", inMemory},
-	{"redis", inRedis},
-	{"postgres", inPostgres},
+	{"store", shared},
 }
 
 func run(ctx context.Context, w io.Writer, length time.Duration, only string) error {

@@ -6,10 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"go/importer"
-	"go/token"
 	"go/types"
-	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -59,18 +56,7 @@ func exportedAPI(root string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	exports := map[string]string{}
-	for _, p := range packages {
-		exports[p.ImportPath] = p.Export
-	}
-	// The compiler's own export data: exact, and already there after a build.
-	load := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) {
-		if exports[path] == "" {
-			return nil, fmt.Errorf("no export data for %s", path)
-		}
-		return os.Open(exports[path])
-	})
-
+	load := repo.Importer(packages)
 	rendered := map[string]string{}
 	var errs []error
 	for _, p := range packages {

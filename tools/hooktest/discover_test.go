@@ -2,11 +2,7 @@ package hooktest
 
 import (
 	"fmt"
-	"go/importer"
-	"go/token"
 	"go/types"
-	"io"
-	"os"
 	"path"
 	"slices"
 	"testing"
@@ -30,16 +26,7 @@ func discover(t *testing.T) []string {
 	require.NoError(t, err)
 	packages, err := repo.List(root, "-export", "-deps", "work")
 	require.NoError(t, err)
-	exports := map[string]string{}
-	for _, p := range packages {
-		exports[p.ImportPath] = p.Export
-	}
-	load := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) {
-		if exports[path] == "" {
-			return nil, fmt.Errorf("no export data for %s", path)
-		}
-		return os.Open(exports[path])
-	})
+	load := repo.Importer(packages)
 	var d discovery
 	for _, p := range packages {
 		if !hasHooks(p) {

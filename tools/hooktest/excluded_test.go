@@ -60,7 +60,6 @@ var excluded = map[string]string{
 
 	"weirrls.Limit.Limiter":           "TestHooks of weirrls, which is a module of its own, drives it as the rows here would",
 	"weirrls.Limit.Partitioned":       "TestHooks of weirrls drives it",
-	"weirrls.Limit.Size":              "TestHooks of weirrls drives it",
 	"weirrls.ServiceOptions.Listener": "TestHooks of weirrls drives it",
 	"weirrls.PerKey(factory)":         "it is handed to limiter.NewPartitioned, which has rows",
 	"weirgrpc.Composite(keys)":        "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,6 +31,10 @@ func (x *scene) policed(p weirhttp.Policy, o weirhttp.LimitsOptions) drill {
 	return x.handled(p, o, http.HandlerFunc(nothing))
 }
 
+func (x *scene) limitedBy(l weirhttp.Limit) drill {
+	return x.policed(weirhttp.Policy{Limit: l}, weirhttp.LimitsOptions{})
+}
+
 func (x *scene) handled(p weirhttp.Policy, o weirhttp.LimitsOptions, h http.Handler) drill {
 	o.Global = weirhttp.Policy{Limit: weirhttp.Of(x.limiter())}
 	if reflect.ValueOf(p.Limit).IsZero() {
@@ -44,8 +49,6 @@ func (x *scene) through(o weirhttp.ThroughOptions, h http.HandlerFunc, s ...pipe
 	p := x.pipeline(append([]pipeline.Strategy{ratelimit.New(x.limiter(), nil)}, s...)...)
 	return x.serves(weirhttp.Through(p, &o)(h))
 }
-
-func refuses(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }
 
 // A recorder is a RequestRecorder of the program's.
 type recorder struct{ x *scene }
@@ -88,12 +91,9 @@ func (x *scene) sends(method string, o weirhttp.TransportOptions) drill {
 	}}
 }
 
-// key is a Key that is the hook.
-func (x *scene) key(r *http.Request) string { x.hit(r.Context()); return "a" }
+func keyA(*http.Request) string { return "a" }
 
-// body is a Body that is the hook.
-func (x *scene) body(w http.ResponseWriter, r *http.Request, _ weirhttp.Rejection) {
-	x.hit(r.Context())
+func tooMany(w http.ResponseWriter, _ *http.Request, _ weirhttp.Rejection) {
 	w.WriteHeader(http.StatusTooManyRequests)
 }
 
@@ -108,97 +108,73 @@ func (b byRequest) Acquire(ctx context.Context, _ *http.Request, n int) (limiter
 	return b.userLimiter.Acquire(ctx, n)
 }
 
-var httpRows = []row{
-	{"weirhttp.Policy.Cost", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Cost: func(r *http.Request) int { x.hit(r.Context()); return 1 }}, weirhttp.LimitsOptions{})
-	}},
-	{"weirhttp.ByKey(key) weirhttp.Key", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Limit: weirhttp.ByKey(onlyUser{x.user("")}, x.key)}, weirhttp.LimitsOptions{})
-	}},
-	{"weirhttp.Composite(keys)", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Limit: weirhttp.ByKey(onlyUser{x.user("")}, weirhttp.Composite(weirhttp.Route(), x.key))}, weirhttp.LimitsOptions{})
-	}},
-	{"weirhttp.Subject(f)", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Limit: weirhttp.ByKey(onlyUser{x.user("")}, weirhttp.Subject(x.key))}, weirhttp.LimitsOptions{})
-	}},
-	{"weirhttp.Of(l)", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Limit: weirhttp.Of(x.user("Acquire"))}, weirhttp.LimitsOptions{})
-	}},
-	{"weirhttp.ByKey(l)", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Limit: weirhttp.ByKey(onlyUser{x.user("Release")}, weirhttp.Route())}, weirhttp.LimitsOptions{})
-	}},
-	{"weirhttp.ByRequest(l)", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Limit: weirhttp.ByRequest(byRequest{x.user("Acquire")})}, weirhttp.LimitsOptions{})
-	}},
-	{"weirhttp.Policy.OnRejected", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Limit: weirhttp.Of(x.full()), OnRejected: x.body}, weirhttp.LimitsOptions{})
-	}},
-	{"weirhttp.LimitsOptions.OnRejected", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Limit: weirhttp.Of(x.full())}, weirhttp.LimitsOptions{OnRejected: x.body})
-	}},
-	{"weirhttp.LimitsOptions.Body weirhttp.Body", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Limit: weirhttp.Of(x.full())}, weirhttp.LimitsOptions{Body: x.body})
-	}},
-	{"weirhttp.Reject(body)", caller, func(x *scene) drill {
-		return x.handled(weirhttp.Policy{}, weirhttp.LimitsOptions{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			weirhttp.Reject(w, r, x.body, weirhttp.Rejection{})
-		}))
-	}},
-	{"weirhttp.LimitsOptions.Exempt", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{}, weirhttp.LimitsOptions{Exempt: func(r *http.Request) bool { x.hit(r.Context()); return false }})
-	}},
-	{"weirhttp.LimitsOptions.Listener", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{}, weirhttp.LimitsOptions{Listener: listener{x, ratelimit.MeasureRequest}})
-	}},
-	{"weirhttp.Limits.Handler(h)", caller, func(x *scene) drill {
-		return x.handled(weirhttp.Policy{}, weirhttp.LimitsOptions{}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { x.hit(r.Context()) }))
-	}},
-	{"weirhttp.PerKey(factory)", caller, func(x *scene) drill {
-		made := x.limiter()
-		l := must(weirhttp.PerKey(func(key string) (limiter.Limiter, error) {
-			if key == "a" {
-				x.hit()
-				return made, nil
-			}
-			return limiter.NewUnlimited(), nil
-		}, nil))
-		x.then(func() { _ = l.Close() })
-		return drill{do: x.takesKey(l, "a"), also: x.takesKey(l, "b")}
-	}},
-
-	{"weirhttp.ThroughOptions.Failed", caller, func(x *scene) drill {
-		return x.through(weirhttp.ThroughOptions{Failed: func(int) bool { x.hit(); return true }}, refuses)
-	}},
-	{"weirhttp.ThroughOptions.Status", caller, func(x *scene) drill {
-		return x.through(weirhttp.ThroughOptions{Status: func(error) int { x.hit(); return http.StatusTeapot }}, nothing, failing{})
-	}},
-	{"weirhttp.ThroughOptions.OnRejected", caller, func(x *scene) drill {
-		return x.through(weirhttp.ThroughOptions{OnRejected: x.body}, nothing, ratelimit.New(x.full(), nil))
-	}},
-	{"weirhttp.ThroughOptions.Body", caller, func(x *scene) drill {
-		return x.through(weirhttp.ThroughOptions{Body: x.body}, nothing, ratelimit.New(x.full(), nil))
-	}},
-
-	{"weirhttp.Measure(recorder) weirhttp.RequestRecorder.RecordRequest", caller, func(x *scene) drill {
-		return x.measured(recorder{x}, nil)
-	}},
-	{"weirhttp.MeasureOptions.Route", caller, func(x *scene) drill {
-		route := func(r *http.Request) string { x.hit(r.Context()); return "/" }
-		return x.measured(recorder{new(scene)}, &weirhttp.MeasureOptions{Route: route})
-	}},
-
-	{"weirhttp.TransportOptions.Base", caller, func(x *scene) drill {
-		return x.sends(http.MethodGet, weirhttp.TransportOptions{Base: tripper{x, http.StatusOK}})
-	}},
-	{"weirhttp.TransportOptions.Failed", caller, func(x *scene) drill {
-		return x.sends(http.MethodGet, weirhttp.TransportOptions{Failed: func(*http.Response) bool { x.hit(); return true }})
-	}},
-	{"weirhttp.TransportOptions.Idempotent", caller, func(x *scene) drill {
-		return x.sends(http.MethodPost, weirhttp.TransportOptions{Idempotent: func(*http.Request) bool { x.hit(); return true }})
-	}},
-}
-
-// failing is a strategy that fails.
-type failing struct{}
-
-func (failing) Execute(context.Context, pipeline.Next) (any, error) { return nil, errBoom }
+var httpRows = slices.Concat(
+	fields(caller, "Cost", weirhttp.Policy{Cost: func(*http.Request) int { return 1 }}, func(x *scene, p *weirhttp.Policy) drill {
+		return x.policed(*p, weirhttp.LimitsOptions{})
+	}),
+	fields(caller, "OnRejected", weirhttp.Policy{OnRejected: tooMany}, func(x *scene, p *weirhttp.Policy) drill {
+		p.Limit = weirhttp.Of(x.full())
+		return x.policed(*p, weirhttp.LimitsOptions{})
+	}),
+	fields(caller, "OnRejected Body", weirhttp.LimitsOptions{Body: tooMany}, func(x *scene, o *weirhttp.LimitsOptions) drill {
+		return x.policed(weirhttp.Policy{Limit: weirhttp.Of(x.full())}, *o)
+	}),
+	fields(caller, "Exempt", weirhttp.LimitsOptions{}, func(x *scene, o *weirhttp.LimitsOptions) drill { return x.policed(weirhttp.Policy{}, *o) }),
+	fields(caller, "Failed", weirhttp.ThroughOptions{Failed: func(int) bool { return true }}, func(x *scene, o *weirhttp.ThroughOptions) drill {
+		return x.through(*o, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	}),
+	fields(caller, "Status", weirhttp.ThroughOptions{Status: func(error) int { return http.StatusTeapot }}, func(x *scene, o *weirhttp.ThroughOptions) drill {
+		return x.through(*o, nothing, pipeline.StrategyFunc(func(context.Context, pipeline.Next) (any, error) { return nil, errBoom }))
+	}),
+	fields(caller, "OnRejected Body", weirhttp.ThroughOptions{Body: tooMany}, func(x *scene, o *weirhttp.ThroughOptions) drill {
+		return x.through(*o, nothing, ratelimit.New(x.full(), nil))
+	}),
+	fields(caller, "Route", weirhttp.MeasureOptions{}, func(x *scene, o *weirhttp.MeasureOptions) drill { return x.measured(recorder{new(scene)}, o) }),
+	fields(caller, "Failed", weirhttp.TransportOptions{Failed: func(*http.Response) bool { return true }}, func(x *scene, o *weirhttp.TransportOptions) drill {
+		return x.sends(http.MethodGet, *o)
+	}),
+	fields(caller, "Idempotent", weirhttp.TransportOptions{Idempotent: func(*http.Request) bool { return true }},
+		func(x *scene, o *weirhttp.TransportOptions) drill { return x.sends(http.MethodPost, *o) }),
+	[]row{
+		{"weirhttp.ByKey(key) weirhttp.Key", caller, func(x *scene) drill { return x.limitedBy(weirhttp.ByKey(onlyUser{x.user("")}, hook(x, keyA))) }},
+		{"weirhttp.Composite(keys)", caller, func(x *scene) drill {
+			return x.limitedBy(weirhttp.ByKey(onlyUser{x.user("")}, weirhttp.Composite(weirhttp.Route(), hook(x, keyA))))
+		}},
+		{"weirhttp.Subject(f)", caller, func(x *scene) drill {
+			return x.limitedBy(weirhttp.ByKey(onlyUser{x.user("")}, weirhttp.Subject(hook(x, keyA))))
+		}},
+		{"weirhttp.Of(l)", caller, func(x *scene) drill { return x.limitedBy(weirhttp.Of(x.user("Acquire"))) }},
+		{"weirhttp.ByKey(l)", caller, func(x *scene) drill {
+			return x.limitedBy(weirhttp.ByKey(onlyUser{x.user("Release")}, weirhttp.Route()))
+		}},
+		{"weirhttp.ByRequest(l)", caller, func(x *scene) drill { return x.limitedBy(weirhttp.ByRequest(byRequest{x.user("Acquire")})) }},
+		{"weirhttp.Body weirhttp.Reject(body)", caller, func(x *scene) drill {
+			body := hook(x, tooMany)
+			return x.handled(weirhttp.Policy{}, weirhttp.LimitsOptions{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				weirhttp.Reject(w, r, body, weirhttp.Rejection{})
+			}))
+		}},
+		{"weirhttp.LimitsOptions.Listener", caller, func(x *scene) drill {
+			return x.policed(weirhttp.Policy{}, weirhttp.LimitsOptions{Listener: listener{x, ratelimit.MeasureRequest}})
+		}},
+		{"weirhttp.Limits.Handler(h)", caller, func(x *scene) drill {
+			return x.handled(weirhttp.Policy{}, weirhttp.LimitsOptions{}, http.HandlerFunc(hook(x, nothing)))
+		}},
+		{"weirhttp.PerKey(factory)", caller, func(x *scene) drill {
+			made := x.limiter()
+			l := must(weirhttp.PerKey(func(key string) (limiter.Limiter, error) {
+				if key == "a" {
+					x.hit()
+					return made, nil
+				}
+				return limiter.NewUnlimited(), nil
+			}, nil))
+			x.then(func() { _ = l.Close() })
+			return drill{do: x.takesKey(l, "a"), also: x.takesKey(l, "b")}
+		}},
+		{"weirhttp.Measure(recorder) weirhttp.RequestRecorder.RecordRequest", caller, func(x *scene) drill { return x.measured(recorder{x}, nil) }},
+		{"weirhttp.TransportOptions.Base", caller, func(x *scene) drill {
+			return x.sends(http.MethodGet, weirhttp.TransportOptions{Base: tripper{x, http.StatusOK}})
+		}},
+	},
+)

@@ -335,7 +335,7 @@ var registryRows = []row{
 	}},
 
 	{"reload.Kinds.RegisterHandle(handle)", caller, func(x *scene) drill {
-		return x.filed(kinds(func(k *reload.Kinds) { k.RegisterHandle("h", x.handles) }), "retry: {handle: h}", errBoom)
+		return x.filed(kinds(func(k *reload.Kinds) { k.RegisterHandle("h", hook(x, failed)) }), "retry: {handle: h}", errBoom)
 	}},
 	{"reload.Kinds.RegisterPermits(permits)", caller, func(x *scene) drill {
 		k := kinds(func(k *reload.Kinds) { k.RegisterPermits("n", func(ctx context.Context) int { x.hit(ctx); return 1 }) })

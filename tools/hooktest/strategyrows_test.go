@@ -2,6 +2,7 @@ package hooktest
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/failsafe-go/failsafe-go"
@@ -34,8 +35,10 @@ func (x *scene) full() limiter.Limiter {
 	return l
 }
 
-// handles is a Handle that is the hook.
-func (x *scene) handles(_ any, err error) bool { x.hit(); return err != nil }
+// What hooks do once they have been hit.
+func failed(_ any, err error) bool           { return err != nil }
+func one(context.Context) int                { return 1 }
+func inSecond(context.Context) time.Duration { return time.Second }
 
 // A userBudget is a budget of the program's.
 type userBudget struct {
@@ -43,33 +46,15 @@ type userBudget struct {
 	hook string
 }
 
-func (b userBudget) TryAcquire(ctx context.Context) bool {
-	if b.hook == "TryAcquire" {
-		b.x.hit(ctx)
-	}
-	return true
-}
-
-func (b userBudget) Count(ctx context.Context) {
-	if b.hook == "Count" {
+func (b userBudget) at(ctx context.Context, method string) {
+	if b.hook == method {
 		b.x.hit(ctx)
 	}
 }
 
-func (b userBudget) Refund(ctx context.Context) {
-	if b.hook == "Refund" {
-		b.x.hit(ctx)
-	}
-}
-
-// broken is a breaker that is open, and whose break is over.
-func (x *scene) broken(o circuitbreaker.Options) drill {
-	o.ConsecutiveFailures, o.BreakDuration = 1, time.Second
-	s := circuitbreaker.New(&o)
-	x.fails(s).do()
-	time.Sleep(time.Minute)
-	return x.between(nil, s)
-}
+func (b userBudget) TryAcquire(ctx context.Context) bool { b.at(ctx, "TryAcquire"); return true }
+func (b userBudget) Count(ctx context.Context)           { b.at(ctx, "Count") }
+func (b userBudget) Refund(ctx context.Context)          { b.at(ctx, "Refund") }
 
 var always = chaos.Options{Enabled: true, Rate: 1}
 
@@ -95,184 +80,143 @@ func (x *scene) policy(l limiter.Limiter, o *weirfailsafe.FromLimiterOptions) dr
 	}}
 }
 
-var strategyRows = []row{
-	{"ratelimit.Options.Permits", caller, func(x *scene) drill {
-		return x.between(nil, ratelimit.New(x.limiter(), &ratelimit.Options{Permits: func(ctx context.Context) int { x.hit(ctx); return 1 }}))
-	}},
-	{"ratelimit.Options.OnRejected", caller, func(x *scene) drill {
-		return x.between(nil, ratelimit.New(x.full(), &ratelimit.Options{OnRejected: func(ctx context.Context, _ ratelimit.Rejection) error {
-			x.hit(ctx)
-			return nil
-		}}))
-	}},
-	{"ratelimit.New(l)", caller, func(x *scene) drill { return x.between(nil, ratelimit.New(x.user("Acquire"), nil)) }},
-	{"ratelimit.NewPartitioned(l)", caller, func(x *scene) drill {
-		return x.between(nil, ratelimit.NewPartitioned[string](onlyUser{x.user("Release")}, pipeline.Operation, nil))
-	}},
-	{"ratelimit.NewPartitioned(resource)", caller, func(x *scene) drill {
-		return x.between(nil, ratelimit.NewPartitioned[string](onlyUser{x.user("")}, func(ctx context.Context) string { x.hit(ctx); return "a" }, nil))
-	}},
-
-	{"adaptive.New(l)", caller, func(x *scene) drill { return x.between(nil, adaptive.New(x.user("Acquire"), nil)) }},
-	{"adaptive.Options.Permits", caller, func(x *scene) drill {
-		return x.between(nil, adaptive.New(adaptiveLimiter(x), &adaptive.Options{Permits: func(ctx context.Context) int { x.hit(ctx); return 1 }}))
-	}},
-	{"adaptive.Options.Handle", caller, func(x *scene) drill {
-		return x.between(errBoom, adaptive.New(x.user(""), &adaptive.Options{Handle: x.handles}))
-	}},
-	{"adaptive.Options.OnRejected", caller, func(x *scene) drill {
-		return x.between(nil, adaptive.New(x.full(), &adaptive.Options{OnRejected: func(ctx context.Context, _ ratelimit.Rejection) error {
-			x.hit(ctx)
-			return nil
-		}}))
-	}},
-	{"adaptive.LimiterOptions.OnLimitChanged", caller, func(x *scene) drill {
-		l := must(adaptive.NewLimiter(&adaptive.LimiterOptions{
-			MinLimit: 1, InitialLimit: 10, MaxLimit: 100, MinWindow: time.Millisecond, MaxWindow: time.Millisecond, MinSamples: 1,
-			OnLimitChanged: func(ctx context.Context, _ adaptive.LimitChange) { x.hit(ctx) },
-		}))
-		x.then(func() {
-			if n := l.Statistics(); n.AvailablePermits != int64(l.Limit()) {
-				x.Errorf("permits are lost: %+v of %d", n, l.Limit())
-			}
-			_ = l.Close()
-		})
-		return drill{do: func() {
-			for n := range 40 {
-				lease, _ := l.Acquire(context.Background(), 1)
-				time.Sleep(time.Duration(n%7+1) * 10 * time.Millisecond)
-				func() {
-					defer lease.Release()
-					if n%10 == 9 {
-						adaptive.Fail(lease)
-					}
-				}()
-			}
-		}}
-	}},
-
-	{"retry.Options.Handle", caller, func(x *scene) drill {
-		return x.between(errBoom, retry.New(&retry.Options{Handle: x.handles}))
-	}},
-	{"pipeline.HandleResult(handle)", caller, func(x *scene) drill {
-		return x.between(errBoom, retry.New(&retry.Options{Handle: pipeline.HandleResult(func(_ any, err error) bool { x.hit(); return err != nil })}))
-	}},
-	{"retry.Options.DelayFunc", caller, func(x *scene) drill {
-		return x.between(errBoom, retry.New(&retry.Options{DelayFunc: func(ctx context.Context, _ int, _ any, _ error) (time.Duration, bool) {
-			x.hit(ctx)
-			return 0, false
-		}}))
-	}},
-	{"retry.Options.OnRetry", caller, func(x *scene) drill {
-		return x.between(errBoom, retry.New(&retry.Options{OnRetry: func(ctx context.Context, _ pipeline.Event) { x.hit(ctx) }}))
-	}},
-	{"retry.Options.Budget budget.Budget.TryAcquire", caller, func(x *scene) drill {
-		return x.between(errBoom, retry.New(&retry.Options{Budget: userBudget{x, "TryAcquire"}}))
-	}},
-	{"budget.Budget.Count", caller, func(x *scene) drill {
-		return x.between(errBoom, retry.New(&retry.Options{Budget: userBudget{x, "Count"}}))
-	}},
-	{"budget.Refunder.Refund", caller, func(x *scene) drill {
-		p := x.pipeline(ratelimit.New(x.limiter(), nil), retry.New(&retry.Options{Budget: userBudget{x, "Refund"}}))
-		return drill{do: func() {
-			ctx, cancel := context.WithCancel(x.context())
-			defer time.AfterFunc(time.Second, cancel).Stop() // while the retry waits
-			_ = p.Execute(ctx, func(context.Context) error { return errBoom })
-		}}
-	}},
-
-	{"timeout.Options.Func", caller, func(x *scene) drill {
-		return x.between(nil, timeout.New(0, &timeout.Options{Func: func(ctx context.Context) time.Duration { x.hit(ctx); return time.Second }}))
-	}},
-	{"timeout.Options.OnTimeout", caller, func(x *scene) drill {
-		p := x.pipeline(ratelimit.New(x.limiter(), nil),
-			timeout.New(time.Second, &timeout.Options{OnTimeout: func(ctx context.Context, _ pipeline.Event) { x.hit(ctx) }}), ratelimit.New(x.limiter(), nil))
+var strategyRows = slices.Concat(
+	fields(caller, "Permits", ratelimit.Options{Permits: one}, func(x *scene, o *ratelimit.Options) drill {
+		return x.between(nil, ratelimit.New(x.limiter(), o))
+	}),
+	fields(caller, "OnRejected", ratelimit.Options{}, func(x *scene, o *ratelimit.Options) drill {
+		return x.between(nil, ratelimit.New(x.full(), o))
+	}),
+	fields(caller, "Permits", adaptive.Options{Permits: one}, func(x *scene, o *adaptive.Options) drill {
+		return x.between(nil, adaptive.New(adaptiveLimiter(x), o))
+	}),
+	fields(caller, "Handle", adaptive.Options{Handle: failed}, func(x *scene, o *adaptive.Options) drill {
+		return x.between(errBoom, adaptive.New(x.user(""), o))
+	}),
+	fields(caller, "OnRejected", adaptive.Options{}, func(x *scene, o *adaptive.Options) drill {
+		return x.between(nil, adaptive.New(x.full(), o))
+	}),
+	fields(caller, "OnLimitChanged", adaptive.LimiterOptions{
+		MinLimit: 1, InitialLimit: 10, MaxLimit: 100, MinWindow: time.Millisecond, MaxWindow: time.Millisecond, MinSamples: 1,
+	}, limitChanges),
+	fields(caller, "Handle DelayFunc OnRetry", retry.Options{Handle: failed}, func(x *scene, o *retry.Options) drill {
+		return x.between(errBoom, retry.New(o))
+	}),
+	fields(caller, "Func", timeout.Options{Func: inSecond}, func(x *scene, o *timeout.Options) drill {
+		return x.between(nil, timeout.New(0, o))
+	}),
+	fields(caller, "OnTimeout", timeout.Options{}, func(x *scene, o *timeout.Options) drill {
+		p := x.pipeline(ratelimit.New(x.limiter(), nil), timeout.New(time.Second, o), ratelimit.New(x.limiter(), nil))
 		return drill{do: func() {
 			_ = p.Execute(x.context(), func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 		}}
-	}},
+	}),
+	fields(caller, "Handle", circuitbreaker.Options{Handle: failed}, func(x *scene, o *circuitbreaker.Options) drill {
+		return x.between(nil, circuitbreaker.New(o))
+	}),
+	fields(caller, "BreakDurationFunc OnOpened", circuitbreaker.Options{
+		ConsecutiveFailures: 1,
+		BreakDurationFunc:   func(context.Context, circuitbreaker.Transition) time.Duration { return time.Second },
+	}, func(x *scene, o *circuitbreaker.Options) drill { return x.between(errBoom, circuitbreaker.New(o)) }),
+	fields(caller, "OnHalfOpened OnClosed", circuitbreaker.Options{ConsecutiveFailures: 1, BreakDuration: time.Second},
+		func(x *scene, o *circuitbreaker.Options) drill {
+			s := circuitbreaker.New(o) // it is open, and its break is over
+			x.fails(s).do()
+			time.Sleep(time.Minute)
+			return x.between(nil, s)
+		}),
+	fields(caller, "Handle OnFallback", fallback.Options{Handle: failed}, func(x *scene, o *fallback.Options) drill {
+		return x.between(errBoom, fallback.New(fallback.Value[any](1), o))
+	}),
+	fields(caller, "Handle OnHedge DelayFunc", hedge.Options{
+		Handle: failed, DelayFunc: func(context.Context, int) time.Duration { return time.Second },
+	}, (*scene).hedged),
+	fields(ours, "Dispose", hedge.Options{}, (*scene).hedged),
+	fields(caller, "EnabledFunc RateFunc Rand OnInjected ErrFunc", chaos.FaultOptions{
+		Options: chaos.Options{
+			EnabledFunc: func(context.Context) bool { return true }, RateFunc: func(context.Context) float64 { return 0.5 },
+			Rand: func() float64 { return 0 },
+		},
+		ErrFunc: func(context.Context) error { return errBoom },
+	}, func(x *scene, o *chaos.FaultOptions) drill { return x.between(nil, chaos.NewFault(o)) }),
+	fields(caller, "LatencyFunc", chaos.LatencyOptions{Options: always}, func(x *scene, o *chaos.LatencyOptions) drill {
+		return x.between(nil, chaos.NewLatency(o))
+	}),
+	fields(caller, "ResultFunc", chaos.OutcomeOptions{
+		Options: always, ResultFunc: func(context.Context) (chaos.Result, bool) { return chaos.Result{Err: errBoom}, true },
+	}, func(x *scene, o *chaos.OutcomeOptions) drill { return x.between(nil, chaos.NewOutcome(o)) }),
+	fields(caller, "Behavior", chaos.BehaviorOptions{Options: always}, func(x *scene, o *chaos.BehaviorOptions) drill {
+		return x.between(nil, chaos.NewBehavior(o))
+	}),
+	fields(caller, "MapError", weirfailsafe.FromLimiterOptions{MapError: func(err error) error { return err }},
+		func(x *scene, o *weirfailsafe.FromLimiterOptions) drill { return x.policy(x.full(), o) }),
+	[]row{
+		{"ratelimit.New(l)", caller, func(x *scene) drill { return x.between(nil, ratelimit.New(x.user("Acquire"), nil)) }},
+		{"ratelimit.NewPartitioned(l)", caller, func(x *scene) drill {
+			return x.between(nil, ratelimit.NewPartitioned[string](onlyUser{x.user("Release")}, pipeline.Operation, nil))
+		}},
+		{"ratelimit.NewPartitioned(resource)", caller, func(x *scene) drill {
+			return x.between(nil, ratelimit.NewPartitioned[string](onlyUser{x.user("")}, hook(x, func(context.Context) string { return "a" }), nil))
+		}},
+		{"adaptive.New(l)", caller, func(x *scene) drill { return x.between(nil, adaptive.New(x.user("Acquire"), nil)) }},
+		{"pipeline.HandleResult(handle)", caller, func(x *scene) drill {
+			return x.between(errBoom, retry.New(&retry.Options{Handle: pipeline.HandleResult(hook(x, failed))}))
+		}},
+		{"retry.Options.Budget budget.Budget.TryAcquire", caller, func(x *scene) drill {
+			return x.between(errBoom, retry.New(&retry.Options{Budget: userBudget{x, "TryAcquire"}}))
+		}},
+		{"budget.Budget.Count", caller, func(x *scene) drill {
+			return x.between(errBoom, retry.New(&retry.Options{Budget: userBudget{x, "Count"}}))
+		}},
+		{"budget.Refunder.Refund", caller, func(x *scene) drill {
+			p := x.pipeline(ratelimit.New(x.limiter(), nil), retry.New(&retry.Options{Budget: userBudget{x, "Refund"}}))
+			return drill{do: func() {
+				ctx, cancel := context.WithCancel(x.context())
+				defer time.AfterFunc(time.Second, cancel).Stop() // while the retry waits
+				_ = p.Execute(ctx, func(context.Context) error { return errBoom })
+			}}
+		}},
+		{"fallback.New(action) fallback.Action", caller, func(x *scene) drill {
+			return x.between(errBoom, fallback.New(hook(x, fallback.Value[any](nil)), nil))
+		}},
+		{"fallback.Func(action)", caller, func(x *scene) drill {
+			action := func(context.Context, any, error) (any, error) { return nil, nil }
+			return x.between(errBoom, fallback.New(fallback.Func(hook(x, action)), nil))
+		}},
+		{"hedge.Options.Budget", caller, func(x *scene) drill { return x.hedged(&hedge.Options{Budget: userBudget{x, "TryAcquire"}}) }},
+		{"hedge.Dispose(dispose)", ours, func(x *scene) drill {
+			return x.hedged(&hedge.Options{Dispose: hedge.Dispose(func(int) { x.hit() })})
+		}},
+		{"weirfailsafe.New(policies)", caller, func(x *scene) drill {
+			policy := retrypolicy.NewBuilder[any]().OnRetry(func(failsafe.ExecutionEvent[any]) { x.hit() }).Build()
+			return x.between(errBoom, weirfailsafe.New(nil, policy))
+		}},
+		{"weirfailsafe.FromLimiter(l)", caller, func(x *scene) drill { return x.policy(x.user("Acquire"), nil) }},
+		{"weirfailsafe.FromLimiterOptions.Listener", caller, func(x *scene) drill {
+			return x.policy(x.user(""), &weirfailsafe.FromLimiterOptions{Listener: listener{x, "OnMeasurement"}})
+		}},
+	},
+)
 
-	{"circuitbreaker.Options.Handle", caller, func(x *scene) drill {
-		return x.between(nil, circuitbreaker.New(&circuitbreaker.Options{Handle: x.handles}))
-	}},
-	{"circuitbreaker.Options.BreakDurationFunc", caller, func(x *scene) drill {
-		return x.between(errBoom, circuitbreaker.New(&circuitbreaker.Options{ConsecutiveFailures: 1,
-			BreakDurationFunc: func(ctx context.Context, _ circuitbreaker.Transition) time.Duration { x.hit(ctx); return time.Second }}))
-	}},
-	{"circuitbreaker.Options.OnOpened", caller, func(x *scene) drill {
-		return x.between(errBoom, circuitbreaker.New(&circuitbreaker.Options{ConsecutiveFailures: 1,
-			OnOpened: func(ctx context.Context, _ circuitbreaker.Transition) { x.hit(ctx) }}))
-	}},
-	{"circuitbreaker.Options.OnHalfOpened", caller, func(x *scene) drill {
-		return x.broken(circuitbreaker.Options{OnHalfOpened: func(ctx context.Context, _ circuitbreaker.Transition) { x.hit(ctx) }})
-	}},
-	{"circuitbreaker.Options.OnClosed", caller, func(x *scene) drill {
-		return x.broken(circuitbreaker.Options{OnClosed: func(ctx context.Context, _ circuitbreaker.Transition) { x.hit(ctx) }})
-	}},
-
-	{"fallback.New(action) fallback.Action", caller, func(x *scene) drill {
-		return x.between(errBoom, fallback.New(func(ctx context.Context, _ any, _ error) (any, error) { x.hit(ctx); return nil, nil }, nil))
-	}},
-	{"fallback.Func(action)", caller, func(x *scene) drill {
-		return x.between(errBoom, fallback.New(fallback.Func(func(ctx context.Context, _ any, _ error) (any, error) { x.hit(ctx); return nil, nil }), nil))
-	}},
-	{"fallback.Options.Handle", caller, func(x *scene) drill {
-		return x.between(errBoom, fallback.New(fallback.Value[any](1), &fallback.Options{Handle: x.handles}))
-	}},
-	{"fallback.Options.OnFallback", caller, func(x *scene) drill {
-		return x.between(errBoom, fallback.New(fallback.Value[any](1), &fallback.Options{OnFallback: func(ctx context.Context, _ pipeline.Event) { x.hit(ctx) }}))
-	}},
-
-	{"hedge.Options.Handle", caller, func(x *scene) drill { return x.hedged(&hedge.Options{Handle: x.handles}) }},
-	{"hedge.Options.OnHedge", caller, func(x *scene) drill {
-		return x.hedged(&hedge.Options{OnHedge: func(ctx context.Context, _ pipeline.Event) { x.hit(ctx) }})
-	}},
-	{"hedge.Options.DelayFunc", caller, func(x *scene) drill {
-		return x.hedged(&hedge.Options{DelayFunc: func(ctx context.Context, _ int) time.Duration { x.hit(ctx); return time.Second }})
-	}},
-	{"hedge.Options.Budget", caller, func(x *scene) drill { return x.hedged(&hedge.Options{Budget: userBudget{x, "TryAcquire"}}) }},
-	{"hedge.Options.Dispose", ours, func(x *scene) drill { return x.hedged(&hedge.Options{Dispose: func(any, error) { x.hit() }}) }},
-	{"hedge.Dispose(dispose)", ours, func(x *scene) drill {
-		return x.hedged(&hedge.Options{Dispose: hedge.Dispose(func(int) { x.hit() })})
-	}},
-
-	{"chaos.Options.EnabledFunc", caller, func(x *scene) drill {
-		return x.between(nil, chaos.NewFault(&chaos.FaultOptions{Options: chaos.Options{Rate: 1, EnabledFunc: func(ctx context.Context) bool { x.hit(ctx); return true }}}))
-	}},
-	{"chaos.Options.RateFunc", caller, func(x *scene) drill {
-		return x.between(nil, chaos.NewFault(&chaos.FaultOptions{Options: chaos.Options{Enabled: true, RateFunc: func(ctx context.Context) float64 { x.hit(ctx); return 1 }}}))
-	}},
-	{"chaos.Options.Rand", caller, func(x *scene) drill {
-		return x.between(nil, chaos.NewFault(&chaos.FaultOptions{Options: chaos.Options{Enabled: true, Rate: 0.5, Rand: func() float64 { x.hit(); return 0 }}}))
-	}},
-	{"chaos.Options.OnInjected", caller, func(x *scene) drill {
-		return x.between(nil, chaos.NewFault(&chaos.FaultOptions{Options: chaos.Options{Enabled: true, Rate: 1, OnInjected: func(ctx context.Context, _ pipeline.Event) { x.hit(ctx) }}}))
-	}},
-	{"chaos.FaultOptions.ErrFunc", caller, func(x *scene) drill {
-		return x.between(nil, chaos.NewFault(&chaos.FaultOptions{Options: always, ErrFunc: func(ctx context.Context) error { x.hit(ctx); return errBoom }}))
-	}},
-	{"chaos.LatencyOptions.LatencyFunc", caller, func(x *scene) drill {
-		return x.between(nil, chaos.NewLatency(&chaos.LatencyOptions{Options: always, LatencyFunc: func(ctx context.Context) time.Duration { x.hit(ctx); return 1 }}))
-	}},
-	{"chaos.OutcomeOptions.ResultFunc", caller, func(x *scene) drill {
-		return x.between(nil, chaos.NewOutcome(&chaos.OutcomeOptions{Options: always, ResultFunc: func(ctx context.Context) (chaos.Result, bool) {
-			x.hit(ctx)
-			return chaos.Result{Err: errBoom}, true
-		}}))
-	}},
-	{"chaos.BehaviorOptions.Behavior", caller, func(x *scene) drill {
-		return x.between(nil, chaos.NewBehavior(&chaos.BehaviorOptions{Options: always, Behavior: func(ctx context.Context) error { x.hit(ctx); return nil }}))
-	}},
-
-	{"weirfailsafe.New(policies)", caller, func(x *scene) drill {
-		policy := retrypolicy.NewBuilder[any]().OnRetry(func(failsafe.ExecutionEvent[any]) { x.hit() }).Build()
-		return x.between(errBoom, weirfailsafe.New(nil, policy))
-	}},
-	{"weirfailsafe.FromLimiter(l)", caller, func(x *scene) drill { return x.policy(x.user("Acquire"), nil) }},
-	{"weirfailsafe.FromLimiterOptions.Listener", caller, func(x *scene) drill {
-		return x.policy(x.user(""), &weirfailsafe.FromLimiterOptions{Listener: listener{x, "OnMeasurement"}})
-	}},
-	{"weirfailsafe.FromLimiterOptions.MapError", caller, func(x *scene) drill {
-		return x.policy(x.full(), &weirfailsafe.FromLimiterOptions{MapError: func(err error) error { x.hit(); return err }})
-	}},
+// limitChanges uses an adaptive limiter so that its limit changes.
+func limitChanges(x *scene, o *adaptive.LimiterOptions) drill {
+	l := must(adaptive.NewLimiter(o))
+	x.then(func() {
+		if n := l.Statistics(); n.AvailablePermits != int64(l.Limit()) {
+			x.Errorf("permits are lost: %+v of %d", n, l.Limit())
+		}
+		_ = l.Close()
+	})
+	return drill{do: func() {
+		for n := range 40 {
+			lease, _ := l.Acquire(context.Background(), 1)
+			time.Sleep(time.Duration(n%7+1) * 10 * time.Millisecond)
+			func() {
+				defer lease.Release()
+				if n%10 == 9 {
+					adaptive.Fail(lease)
+				}
+			}()
+		}
+	}}
 }

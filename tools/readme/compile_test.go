@@ -1,21 +1,20 @@
 package readme
 
 import (
-	"encoding/json"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"maps"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/tools/repo"
 )
 
 // packages are what code that is not a program by itself may use without an import.
@@ -122,41 +121,32 @@ func compile(t *testing.T, codes map[string]string) {
 	}
 }
 
-// compilerErrors returns what is wrong with each code. It runs the compiler in one go build, and links nothing, because no
-// package is called main.
+// compilerErrors returns what is wrong with each code.
 func compilerErrors(t *testing.T, codes map[string]string) map[string]string {
 	t.Helper()
-	here, err := filepath.Abs("program")
-	require.NoError(t, err)
-	dir, files, names := t.TempDir(), map[string]string{}, slices.Sorted(maps.Keys(codes))
-	for i, name := range names {
-		code := codes[name]
+	files, set, imported := map[string]*ast.File{}, token.NewFileSet(), map[string]bool{}
+	problems := map[string]string{}
+	for name, code := range codes {
+		var err error
 		if !strings.HasPrefix(code, "package ") {
 			code, err = complete(code)
 			require.NoError(t, err, "%s: %s", name, code)
 		}
-		if program, ok := strings.CutPrefix(code, "package main\n"); ok {
-			code = "package program\n" + program
+		if files[name], err = parser.ParseFile(set, name, code, 0); err != nil {
+			problems[name] = err.Error()
 		}
-		file := filepath.Join(dir, fmt.Sprint(i))
-		require.NoError(t, os.WriteFile(file, []byte(code), 0o600))
-		files[filepath.Join(here, fmt.Sprint(i), "main.go")] = file // none of them is on the disk
+		for _, i := range files[name].Imports {
+			imported[strings.Trim(i.Path.Value, `"`)] = true
+		}
 	}
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": files})
+	root, err := repo.Root()
 	require.NoError(t, err)
-	file := filepath.Join(dir, "overlay.json")
-	require.NoError(t, os.WriteFile(file, overlay, 0o600))
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", file, "./program/...").CombinedOutput()
-	problems := map[string]string{}
-	for line := range strings.Lines(string(out)) {
-		for i, name := range names {
-			if strings.Contains(line, filepath.Join(dir, fmt.Sprint(i))+":") {
-				problems[name] += line
-			}
-		}
-	}
-	if err != nil && len(problems) == 0 {
-		t.Fatalf("go build: %v\n%s", err, out)
+	packages, err := repo.List(root, append([]string{"-export", "-deps"}, slices.Sorted(maps.Keys(imported))...)...)
+	require.NoError(t, err)
+	load := repo.Importer(packages)
+	for name, file := range files {
+		conf := types.Config{Importer: load, Error: func(err error) { problems[name] += err.Error() + "\n" }}
+		_, _ = conf.Check(name, set, []*ast.File{file}, nil) // all errors have been noted
 	}
 	return problems
 }

@@ -6,6 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/importer"
+	"go/token"
+	"go/types"
 	"io"
 	"io/fs"
 	"os"
@@ -100,6 +103,21 @@ func List(root string, args ...string) ([]Package, error) {
 		}
 		packages = append(packages, p)
 	}
+}
+
+// Importer returns what imports packages by their export data, which List has found with -export: exact, and already there
+// after a build.
+func Importer(packages []Package) types.Importer {
+	exports := map[string]string{}
+	for _, p := range packages {
+		exports[p.ImportPath] = p.Export
+	}
+	return importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) {
+		if exports[path] == "" {
+			return nil, fmt.Errorf("no export data for %s", path)
+		}
+		return os.Open(exports[path])
+	})
 }
 
 // touch looks at every Go file, so that the result of a test is not cached when one changes: `go test` knows only of the

@@ -160,7 +160,6 @@ func exactly(t *testing.T, descriptors []weirrls.Descriptor) {
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, perKey.Close()) })
 		d.Limit.Window, d.Limit.Partitioned = nil, perKey
-		d.Limit.Requests, d.Limit.Per = w.RequestsPerUnit, durations[w.Unit]
 	}
 }
 

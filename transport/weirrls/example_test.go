@@ -55,7 +55,7 @@ func Example() {
 	rules := weir.Must(weirrls.NewRules(weirrls.Domain{
 		Name: "edge",
 		Descriptors: []weirrls.Descriptor{
-			{Key: "remote_address", Limit: &weirrls.Limit{Partitioned: perClient, Requests: 2, Per: time.Hour}},
+			{Key: "remote_address", Limit: &weirrls.Limit{Partitioned: perClient}},
 			{Key: "path", Value: "/reports/*", Limit: &weirrls.Limit{Name: "reports", Limiter: reports}},
 		},
 	}))

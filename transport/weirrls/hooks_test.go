@@ -16,11 +16,13 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/rate"
 )
 
 // A hook is a function of the program that misbehaves once.
 type hook struct {
-	at    string // which method
+	at    string          // which method
+	ctx   context.Context // of the request
 	armed atomic.Bool
 	do    func(ctx context.Context)
 }
@@ -45,6 +47,11 @@ func (l hookedLimiter) TryAcquire(ctx context.Context, n int) (limiter.Lease, er
 func (l hookedLimiter) Charge(ctx context.Context, n int) (limiter.Level, error) {
 	l.h.hit(ctx, "Charge")
 	return l.pot.Charge(ctx, n)
+}
+
+func (l hookedLimiter) Limits() rate.Limits {
+	l.h.hit(l.h.ctx, "Limits")
+	return rate.Limits{Kind: rate.FixedWindow, Permits: 9, Period: time.Hour}
 }
 
 type hookedPartitioned struct{ hookedLimiter }
@@ -97,12 +104,12 @@ func TestHooks(t *testing.T) {
 		},
 		"calls back": func(s *Service, r *ratelimitv3.RateLimitRequest) func(context.Context) {
 			return func(ctx context.Context) {
-				s.SetRules(s.current.Load().rules)
+				s.SetRules(s.rules.Load())
 				_, _ = s.ShouldRateLimit(context.WithoutCancel(ctx), r)
 			}
 		},
 	}
-	for _, at := range []string{"TryAcquire", "Charge", "Enabled", "OnEvent", "OnMeasurement", "Size"} {
+	for _, at := range []string{"TryAcquire", "Charge", "Enabled", "OnEvent", "OnMeasurement", "Limits"} {
 		for mode, do := range modes {
 			for _, alone := range []bool{true, false} { // asked on the caller's goroutine, or beside others
 				t.Run(fmt.Sprint(at, " ", mode, " alone ", alone), func(t *testing.T) {
@@ -121,13 +128,10 @@ func driveHook(t *testing.T, at string, alone bool, do func(*Service, *ratelimit
 	one, each, none := newPot(9), newPot(9), newPot(0)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	size := func() (uint32, time.Duration) {
-		h.hit(ctx, "Size")
-		return 9, time.Hour
-	}
+	h.ctx = ctx
 	s := newService(t, &ServiceOptions{Listener: hookedListener{h}},
 		Descriptor{Key: "bucket", Limit: &Limit{Limiter: bucket}},
-		Descriptor{Key: "one", Limit: &Limit{Limiter: hookedLimiter{one, h}, Size: size}},
+		Descriptor{Key: "one", Limit: &Limit{Limiter: hookedLimiter{one, h}}},
 		Descriptor{Key: "each", Limit: &Limit{Partitioned: hookedPartitioned{hookedLimiter{each, h}}}},
 		Descriptor{Key: "none", Limit: &Limit{Limiter: none, OnOverrun: OverrunRest}},
 		Descriptor{Key: "window", Limit: windowOf(9, Year)},

@@ -1,10 +1,9 @@
 package weirrls
 
 import (
-	"time"
-
 	"github.com/weir-go/weir/internal/textenum"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/transport/internal/admission"
 )
 
 // A Domain has the rules for the requests that name it.
@@ -45,6 +44,9 @@ type Descriptor struct {
 
 // A Limit is what a rule limits by. Exactly one of Limiter, Partitioned, Window and Unlimited must be set.
 //
+// The current_limit of the answer is the limit in force, if the limiter, or that of the key, has a method Limits, as token
+// buckets and windows of packages limiter and store have.
+//
 // # Concurrency
 //
 // [NewRules] refuses a concurrency limiter, because the protocol has no lease to release. To limit how many requests run
@@ -75,7 +77,7 @@ type Limit struct {
 	Limiter limiter.Limiter
 	// Partitioned has a limiter for each combination of values, except where ShareThreshold is set; see [PerKey]. Its key
 	// has all entries of the descriptor, such as "tenant=a,path=/reports/1", but not the domain: rules with the same
-	// Partitioned share the limiters of equal descriptors. A key of more than 256 bytes is replaced by its SHA-256.
+	// Partitioned share the limiters of equal descriptors. A key of more than 128 bytes is replaced by its SHA-256.
 	Partitioned limiter.Partitioned[string]
 	// Window counts as envoyproxy/ratelimit counts.
 	Window *Window
@@ -93,13 +95,6 @@ type Limit struct {
 	// away and the limiter's outage policy rejects. By default such a request is over the limit. A request for more than
 	// the limiter can ever grant is over the limit in any case.
 	FailOpen bool
-	// Requests and Per are the current_limit of the answer for a Limiter or Partitioned; they limit nothing. The defaults
-	// are the limits in force for a token bucket or a window of packages limiter and store. For a limiter of [PerKey] they
-	// are not known: without Requests the answer has no current_limit.
-	Requests uint32
-	Per      time.Duration
-	// Size returns Requests and Per for each answer, if they change while the service runs. If it is set, they must not be.
-	Size func() (requests uint32, per time.Duration)
 }
 
 // A Window is a limit as envoyproxy/ratelimit has it. Windows begin at whole units since 1970, by the clock of this
@@ -144,4 +139,11 @@ func (o *Overrun) UnmarshalText(text []byte) error { return overrunTexts.Unmarsh
 // own the limiters.
 type Rules struct {
 	domains map[string]*domain
+}
+
+// PerKey returns a limiter for [Limit.Partitioned], with a limiter of factory for each key. If o is nil, the defaults
+// apply. Clients can often make up values of descriptors, so a MaxPartitions of 0 is 100,000 here; with -1 the
+// number of keys is not bounded. The error is a [weir.OptionsError].
+func PerKey(factory limiter.Factory[string], o *limiter.PartitionedOptions) (*limiter.PartitionedLimiter[string, string], error) {
+	return admission.PerKey("weirrls", factory, o)
 }

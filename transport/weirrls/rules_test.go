@@ -19,7 +19,6 @@ func TestNewRules_Problems(t *testing.T) {
 	slots := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
 	t.Cleanup(func() { _ = slots.Close() })
 	window := &Window{RequestsPerUnit: 1, Unit: Second}
-	aSize := func() (uint32, time.Duration) { return 1, time.Second }
 	for want, l := range map[string]*Limit{
 		"Limit must have one of Limiter, Partitioned, Window and Unlimited":                {},
 		"Limit must have only one of Limiter, Partitioned, Window and Unlimited":           {Limiter: bucket, Window: window},
@@ -28,10 +27,6 @@ func TestNewRules_Problems(t *testing.T) {
 		"Limit.Replaces[1] must be set":                                                    {Unlimited: true, Replaces: []string{"a", ""}},
 		"Limit.Replaces[0] must not be the Name of the limit itself, got \"a\"":            {Unlimited: true, Name: "a", Replaces: []string{"a"}},
 		"Limit.OnOverrun must not be set without Limiter or Partitioned":                   {Window: window, OnOverrun: OverrunDebt},
-		"Limit.Per must not be set without Limiter or Partitioned":                         {Unlimited: true, Per: 1},
-		"Limit.Size must not be set without Limiter or Partitioned":                        {Unlimited: true, Size: aSize},
-		"Limit.Size must not be set with Requests or Per":                                  {Limiter: bucket, Size: aSize, Requests: 1},
-		"Limit.Per must be at least 0, got -1ns":                                           {Limiter: bucket, Per: -1},
 		"Limit must not have a concurrency limiter, because the protocol does not release": {Limiter: slots},
 		"Limit.OnOverrun must not be set for a limiter that is not a limiter.Charger":      {Limiter: unchargeable{}, OnOverrun: OverrunRest},
 		"Limit.OnOverrun must be OverrunNothing, OverrunDebt or OverrunRest":               {Limiter: newPot(1), OnOverrun: 3},

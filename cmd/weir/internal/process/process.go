@@ -1,11 +1,10 @@
 // Package process has what all servers of weir have beside what they serve: the logs, the metrics, the registry with the
 // pipelines and stores of the file, the admin pages, and a graceful end.
 //
-//   - process.go: Process, with what a server needs before the file is read.
+//   - process.go: Process, with what a server needs before the file is read, and the metrics.
 //   - run.go: a run of a [Server], from the file in force to its end.
 //   - listen.go: listeners and their certificate.
 //   - admin.go: the admin pages. login.go: the password for actions of the dashboard.
-//   - metrics.go: the metrics as Prometheus reads them.
 package process
 
 import (
@@ -18,6 +17,14 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/exemplar"
 
 	"github.com/weir-go/weir/dashboard"
 	"github.com/weir-go/weir/pipeline"
@@ -66,8 +73,6 @@ type Kind struct {
 	// Client returns the address that a request of the dashboard comes from, as the trusted proxies tell it; by default that of its
 	// connection.
 	Client func(r *http.Request) string
-	// Changed is called when an override or a file has come into force.
-	Changed func()
 }
 
 // A Process is one run of a server. Make one with [New], and then call Run.
@@ -127,19 +132,10 @@ func (p *Process) begin() (err error) {
 		observed.Enabled = func(ctx context.Context) bool { return !p.Unobserved(ctx) && enabled(ctx) }
 	}
 	p.Registry = registry.New(&registry.Options{
-		Listener: pipeline.Listeners(observed, &p.Events, pipeline.Hooks{OnEvent: p.onEvent, Rare: true}), ObserveLimiter: p.Telemetry.ObserveLimiter, DrainTimeout: drainTimeout,
+		Listener: pipeline.Listeners(observed, &p.Events), ObserveLimiter: p.Telemetry.ObserveLimiter, DrainTimeout: drainTimeout,
 	})
 	p.onClose(p.closeRegistry)
 	return nil
-}
-
-func (p *Process) onEvent(_ context.Context, e pipeline.Event) {
-	switch e.Name {
-	case registry.EventOverridden, registry.EventOverrideEnded, registry.EventReload:
-		if p.Changed != nil {
-			p.Changed()
-		}
-	}
 }
 
 func (p *Process) onClose(f func()) { p.closers = append(p.closers, f) }
@@ -168,4 +164,31 @@ func (p *Process) closeLogs() {
 		p.Logger.Warn("the rest of the access log could not be written", "error", err)
 	}
 	_ = p.Errors.Close(ctx) // there is nowhere to tell it
+}
+
+// metrics are the metrics of the process, as Prometheus reads them.
+type metrics struct {
+	provider metric.MeterProvider
+	registry *prometheus.Registry
+	close    func()
+}
+
+func newMetrics() (*metrics, error) {
+	r := prometheus.NewRegistry()
+	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(r), otelprometheus.WithoutScopeInfo())
+	if err != nil {
+		return nil, err
+	}
+	// An exemplar names a trace, and there are none. By default each value that is recorded looks for one in its context.
+	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter), sdkmetric.WithExemplarFilter(exemplar.AlwaysOffFilter))
+	r.MustRegister(
+		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsAll)),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return &metrics{provider: provider, registry: r, close: func() { _ = provider.Shutdown(context.Background()) }}, nil
+}
+
+// handler serves the metrics.
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true})
 }

@@ -13,7 +13,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weir-go/weir/cmd/weir/internal/rlsconfig"
-	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/transport/weirrls"
@@ -121,7 +120,7 @@ func TestNewRules_NoRequests(t *testing.T) {
 	kinds := reload.NewKinds()
 	rlsconfig.Register(kinds, rlsconfig.Runtime{Pipelines: func(c rlsconfig.RLS) map[string]func(*reload.SectionBuilder) error {
 		return map[string]func(*reload.SectionBuilder) error{rlsconfig.PipelineName: func(b *reload.SectionBuilder) (err error) {
-			made, err = c.NewRules(b, nil, func(_ string, l rate.Limits) rate.Limits { return l })
+			made, err = c.NewRules(b, nil)
 			return err
 		}}
 	}})

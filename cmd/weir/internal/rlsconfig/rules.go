@@ -1,13 +1,14 @@
 package rlsconfig
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/rate"
@@ -19,15 +20,12 @@ import (
 	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 )
 
-// InForce returns the limits in force of the limiter of that name, for which the file says configured: an override can replace them.
-type InForce func(name string, configured rate.Limits) rate.Limits
-
 // NewRules returns the rules of c, which must have its defaults. Their limiters are those of the file, and for each
 // rate_limit in mode exact one of its own, so that the dashboard shows it and a reload keeps what it has counted. s is the
-// store of the counters, or nil. Answers tell the limits that inForce returns.
-func (c RLS) NewRules(b *reload.SectionBuilder, s *store.Store, inForce InForce) (*weirrls.Rules, error) {
+// store of the counters, or nil.
+func (c RLS) NewRules(b *reload.SectionBuilder, s *store.Store) (*weirrls.Rules, error) {
 	return c.rules(func(path []string, open bool, d Descriptor) (*weirrls.Limit, error) {
-		return c.limit(b, s, inForce, path, open, d)
+		return c.limit(b, s, path, open, d)
 	})
 }
 
@@ -69,7 +67,7 @@ func (c RLS) rules(limit func(path []string, open bool, d Descriptor) (*weirrls.
 }
 
 // limit returns the limit of a rule.
-func (c RLS) limit(b *reload.SectionBuilder, s *store.Store, inForce InForce, path []string, open bool, d Descriptor) (*weirrls.Limit, error) {
+func (c RLS) limit(b *reload.SectionBuilder, s *store.Store, path []string, open bool, d Descriptor) (*weirrls.Limit, error) {
 	l := *d.RateLimit
 	made := &weirrls.Limit{
 		Name: l.Name, Unlimited: l.Unlimited, Shadow: d.ShadowMode, Quota: d.QuotaMode,
@@ -88,30 +86,15 @@ func (c RLS) limit(b *reload.SectionBuilder, s *store.Store, inForce InForce, pa
 			made.Limiter = of
 			break
 		}
-		made.Partitioned = byCounter{of}
-		info, _ := b.File.Limiter(l.Limiter)
-		if each := fileconfig.LimitsOf(info.Options); each.Kind != 0 { // of a chain they are not known
-			made.Size = inForce.size(l.Limiter, each)
-		}
+		partitioned, _ := b.Partitioned(l.Limiter)
+		made.Partitioned = byCounter{of, partitioned}
 	case l.RequestsPerUnit != nil && (c.modeOf(l) == Envoy || *l.RequestsPerUnit == 0): // no limiter has 0 permits
 		made.OnOverrun = weirrls.OverrunNothing // a Window has no other
 		made.Window = &weirrls.Window{RequestsPerUnit: *l.RequestsPerUnit, Unit: l.Unit.inService()}
 	case l.RequestsPerUnit != nil:
-		name, each := limiterName(path), windowOf(*l.RequestsPerUnit, l.Unit)
-		made.Partitioned = c.window(b, s, name, open, each)
-		if s == nil { // a limiter of a store tells it itself
-			made.Size = inForce.size(name, each.Limits())
-		}
+		made.Partitioned = c.window(b, s, limiterName(path), open, windowOf(*l.RequestsPerUnit, l.Unit))
 	}
 	return made, nil
-}
-
-// size returns what answers tell of a limiter.
-func (f InForce) size(name string, configured rate.Limits) func() (requests uint32, per time.Duration) {
-	return func() (requests uint32, per time.Duration) {
-		n, per := f(name, configured).Quota()
-		return uint32(min(max(n, 0), math.MaxUint32)), per //nolint:gosec // at most MaxUint32
-	}
 }
 
 // byKey reports whether the limiter, or one in its chain, has the key [KeyName].
@@ -163,4 +146,60 @@ func limiterName(path []string) string {
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q", path))
 	return plain[:min(len(plain), maxLimiterName)] + "-" + hex.EncodeToString(sum[:8])
+}
+
+// contextKey is the key of the key of the counter in the context of a call of a limiter of the file.
+type contextKey struct{}
+
+func keyed(ctx context.Context, key string) context.Context {
+	return context.WithValue(ctx, contextKey{}, key)
+}
+
+// keyOf is the key function [KeyName]. A limiter that is asked elsewhere, such as in a pipeline, has the key "".
+func keyOf(ctx context.Context) string {
+	key, _ := ctx.Value(contextKey{}).(string)
+	return key
+}
+
+// byCounter adapts a limiter of the file that is partitioned by [KeyName], or a chain with such a limiter, to one that is
+// partitioned by the key of the counter.
+type byCounter struct {
+	limiter     limiter.Limiter
+	partitioned limiter.Partitioned[context.Context] // nil: it is a chain
+}
+
+// TryAcquire implements [limiter.Partitioned].
+func (b byCounter) TryAcquire(ctx context.Context, key string, n int) (limiter.Lease, error) {
+	return b.limiter.TryAcquire(keyed(ctx, key), n)
+}
+
+// Acquire implements [limiter.Partitioned].
+func (b byCounter) Acquire(ctx context.Context, key string, n int) (limiter.Lease, error) {
+	return b.limiter.Acquire(keyed(ctx, key), n)
+}
+
+// Peek implements [limiter.PartitionedPeeker]. The error is [errors.ErrUnsupported] if the limiter cannot peek.
+func (b byCounter) Peek(ctx context.Context, key string, n int) (limiter.Lease, error) {
+	if p, ok := b.limiter.(limiter.Peeker); ok {
+		return p.Peek(keyed(ctx, key), n)
+	}
+	return limiter.Lease{}, fmt.Errorf("a limiter of %T has no Peek: %w", b.limiter, errors.ErrUnsupported)
+}
+
+// Charge implements [limiter.PartitionedCharger]. The error is [errors.ErrUnsupported] if the limiter cannot be charged.
+func (b byCounter) Charge(ctx context.Context, key string, n int) (limiter.Level, error) {
+	if c, ok := b.limiter.(limiter.Charger); ok {
+		return c.Charge(keyed(ctx, key), n)
+	}
+	return limiter.Level{}, fmt.Errorf("a limiter of %T has no Charge: %w", b.limiter, errors.ErrUnsupported)
+}
+
+// Limits is that of [limiter.PartitionedLimiter]. Those of a chain are not known.
+func (b byCounter) Limits(key string) (l rate.Limits, err error) {
+	if of, ok := b.partitioned.(interface {
+		Limits(resource context.Context) (rate.Limits, error)
+	}); ok {
+		return of.Limits(keyed(context.Background(), key))
+	}
+	return l, nil
 }
