@@ -61,8 +61,6 @@ var large = map[string][2]int{
 	"transport/weirgrpc.outgoingCall":              {16, 15},
 	"transport/weirhttp.exchange":                  {19, 18},
 	"transport/weirhttp/internal/handlerio.writer": {10, 25},
-	"transport/weirrls.check":                      {25, 3},
-	"transport/weirrls.decision":                   {14, 51},
 }
 
 // At most a tenth of the arrows of a room run back up. In these rooms more do.
@@ -71,7 +69,6 @@ var backUp = map[string]int{
 	"transport/weirgrpc":                    7,
 	"transport/weirhttp":                    5,
 	"transport/weirhttp/internal/handlerio": 1,
-	"transport/weirrls":                     14,
 }
 
 func TestGroupsStaySmall(t *testing.T) {
