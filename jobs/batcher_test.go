@@ -124,6 +124,12 @@ func (b *batcher) goAsk(ctx context.Context, req *request) <-chan answer {
 	return got
 }
 
+// bubble runs a subtest with a clock of its own.
+func bubble(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+}
+
 func TestBatcher_DeliversAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := errors.New("refused")
@@ -195,61 +201,49 @@ func TestBatcher_ContextEnds(t *testing.T) {
 		b.close()
 		return d
 	}
-	t.Run("before it is asked", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			d, b, ctx, cancel := setup(t, decision{granted: true})
-			first := b.goAsk(t.Context(), askFor(1))
-			synctest.Wait()
-			second := b.goAsk(ctx, askFor(2))
-			synctest.Wait()
-			cancel(cause)
-			assert.Equal(t, cause, (<-second).err)
-			assert.NoError(t, (<-first).err)
-			time.Sleep(10 * time.Second)
-			b.close()
-			require.Len(t, d.seen(), 1, "windows would count a job that does not run")
-		})
+	bubble(t, "before it is asked", func(t *testing.T) {
+		d, b, ctx, cancel := setup(t, decision{granted: true})
+		first := b.goAsk(t.Context(), askFor(1))
+		synctest.Wait()
+		second := b.goAsk(ctx, askFor(2))
+		synctest.Wait()
+		cancel(cause)
+		assert.Equal(t, cause, (<-second).err)
+		assert.NoError(t, (<-first).err)
+		time.Sleep(10 * time.Second)
+		b.close()
+		require.Len(t, d.seen(), 1, "windows would count a job that does not run")
 	})
-	t.Run("while it is granted a lease", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			d := inTransaction(t, decision{granted: true, leased: true, heldRows: 1, contended: []int64{77}})
-			require.Len(t, d.seen(), 2)
-			assert.Equal(t, []int64{1}, d.seen()[1].releases, "an unused slot is released")
-		})
+	bubble(t, "while it is granted a lease", func(t *testing.T) {
+		d := inTransaction(t, decision{granted: true, leased: true, heldRows: 1, contended: []int64{77}})
+		require.Len(t, d.seen(), 2)
+		assert.Equal(t, []int64{1}, d.seen()[1].releases, "an unused slot is released")
 	})
-	t.Run("while it is granted in strict mode", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			d := inTransaction(t, decision{granted: true, heldRows: 1})
-			assert.Len(t, d.seen(), 1, "the job's row shows when it ends")
-		})
+	bubble(t, "while it is granted in strict mode", func(t *testing.T) {
+		d := inTransaction(t, decision{granted: true, heldRows: 1})
+		assert.Len(t, d.seen(), 1, "the job's row shows when it ends")
 	})
-	t.Run("while it is told to wait in its worker", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			d := inTransaction(t, decision{inWorker: true, expectedWait: second})
-			assert.Len(t, d.seen(), 1)
-		})
+	bubble(t, "while it is told to wait in its worker", func(t *testing.T) {
+		d := inTransaction(t, decision{inWorker: true, expectedWait: second})
+		assert.Len(t, d.seen(), 1)
 	})
-	t.Run("while it waits in its worker", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			d, b, ctx, cancel := setup(t, decision{inWorker: true, expectedWait: second})
-			got := b.goAsk(ctx, askFor(1))
-			time.Sleep(1010 * time.Millisecond)
-			cancel(cause)
-			assert.Equal(t, cause, (<-got).err)
-			time.Sleep(10 * time.Second)
-			assert.Len(t, d.seen(), 1, "it asks no more")
-			b.close()
-			assert.Empty(t, b.inWorkers)
-		})
+	bubble(t, "while it waits in its worker", func(t *testing.T) {
+		d, b, ctx, cancel := setup(t, decision{inWorker: true, expectedWait: second})
+		got := b.goAsk(ctx, askFor(1))
+		time.Sleep(1010 * time.Millisecond)
+		cancel(cause)
+		assert.Equal(t, cause, (<-got).err)
+		time.Sleep(10 * time.Second)
+		assert.Len(t, d.seen(), 1, "it asks no more")
+		b.close()
+		assert.Empty(t, b.inWorkers)
 	})
-	t.Run("had ended before", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			_, b, ctx, cancel := setup(t, decision{granted: true})
-			cancel(cause)
-			_, err := b.decide(ctx, askFor(1))
-			assert.Equal(t, cause, err)
-			b.close()
-		})
+	bubble(t, "had ended before", func(t *testing.T) {
+		_, b, ctx, cancel := setup(t, decision{granted: true})
+		cancel(cause)
+		_, err := b.decide(ctx, askFor(1))
+		assert.Equal(t, cause, err)
+		b.close()
 	})
 }
 
@@ -377,24 +371,6 @@ func TestBatcher_FailedTransaction(t *testing.T) {
 	})
 }
 
-// A job that waits in its worker learns that a transaction has failed.
-func TestBatcher_FailedTransactionOfJobsInWorkers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := &fakeDatabase{answer: func(*request) decision { return decision{inWorker: true, expectedWait: second} }}
-		d.fail = func(call int) error {
-			if call == 2 {
-				return errDatabase
-			}
-			return nil
-		}
-		b := d.batcher(16)
-		_, err := b.decide(t.Context(), askFor(1, 71))
-		assert.Equal(t, errDatabase, err)
-		assert.InDelta(t, maxAgain, time.Since(start0), float64(linger), "a first request may linger")
-		b.close()
-	})
-}
-
 func TestBatcher_KeepsReleasesWithinBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDatabase{fail: func(int) error { return errDatabase }}
@@ -414,8 +390,21 @@ func TestBatcher_KeepsReleasesWithinBounds(t *testing.T) {
 	})
 }
 
+// Jobs learn that a transaction has failed, also in their workers.
 func TestBatcher_Timeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, "in its worker", func(t *testing.T) {
+		d := &fakeDatabase{answer: func(*request) decision { return decision{inWorker: true, expectedWait: second} }}
+		b := d.batcher(16)
+		got := b.goAsk(t.Context(), askFor(1, 71))
+		time.Sleep(2 * linger)
+		d.change(func() { d.took = time.Hour })
+		a := <-got
+		assert.ErrorIs(t, a.err, context.DeadlineExceeded)
+		assert.InDelta(t, 10*time.Second+maxAgain, a.at, float64(2*linger))
+		d.change(func() { d.took = 0 })
+		b.close()
+	})
+	bubble(t, "first request", func(t *testing.T) {
 		d := &fakeDatabase{took: time.Hour}
 		b := d.batcher(16)
 		_, err := b.decide(t.Context(), askFor(1))
@@ -429,88 +418,78 @@ func TestBatcher_Timeout(t *testing.T) {
 }
 
 func TestBatcher_Close(t *testing.T) {
-	t.Run("answers everybody and writes what was released", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			d := &fakeDatabase{answer: func(req *request) decision {
-				return decision{inWorker: req.job < 3, expectedWait: 1000 * second, granted: req.job == 3}
-			}}
-			b := d.batcher(16)
-			inWorkers := []<-chan answer{b.goAsk(t.Context(), askFor(1, 71)), b.goAsk(t.Context(), askFor(2, 71))}
-			synctest.Wait()
-			d.change(func() { d.took = time.Second })
-			asked := b.goAsk(t.Context(), askFor(3))
-			time.Sleep(linger)
-			synctest.Wait()
-			next := b.goAsk(t.Context(), askFor(4))
-			b.release(release{run: runID{job: 100}})
-			synctest.Wait()
-			closed := make(chan struct{})
-			go func() {
-				b.close()
-				close(closed)
-			}()
-			assert.NoError(t, (<-asked).err, "the transaction under way ends")
-			assert.ErrorIs(t, (<-next).err, ErrClosed)
-			for _, c := range inWorkers {
-				assert.ErrorIs(t, (<-c).err, ErrClosed)
-			}
-			<-closed
-			last := d.seen()[len(d.seen())-1]
-			assert.Equal(t, []int64{100}, last.releases)
-			assert.Empty(t, last.jobs)
-			_, err := b.decide(t.Context(), askFor(5))
-			assert.ErrorIs(t, err, ErrClosed)
-			b.release(release{run: runID{job: 101}})
+	bubble(t, "answers everybody and writes what was released", func(t *testing.T) {
+		d := &fakeDatabase{answer: func(req *request) decision {
+			return decision{inWorker: req.job < 3, expectedWait: 1000 * second, granted: req.job == 3}
+		}}
+		b := d.batcher(16)
+		inWorkers := []<-chan answer{b.goAsk(t.Context(), askFor(1, 71)), b.goAsk(t.Context(), askFor(2, 71))}
+		synctest.Wait()
+		d.change(func() { d.took = time.Second })
+		asked := b.goAsk(t.Context(), askFor(3))
+		time.Sleep(linger)
+		synctest.Wait()
+		next := b.goAsk(t.Context(), askFor(4))
+		b.release(release{run: runID{job: 100}})
+		synctest.Wait()
+		closed := make(chan struct{})
+		go func() {
 			b.close()
-			time.Sleep(time.Minute)
-			assert.Equal(t, []int64{100}, d.seen()[len(d.seen())-1].releases)
-		})
+			close(closed)
+		}()
+		assert.NoError(t, (<-asked).err, "the transaction under way ends")
+		assert.ErrorIs(t, (<-next).err, ErrClosed)
+		for _, c := range inWorkers {
+			assert.ErrorIs(t, (<-c).err, ErrClosed)
+		}
+		<-closed
+		last := d.seen()[len(d.seen())-1]
+		assert.Equal(t, []int64{100}, last.releases)
+		assert.Empty(t, last.jobs)
+		_, err := b.decide(t.Context(), askFor(5))
+		assert.ErrorIs(t, err, ErrClosed)
+		b.release(release{run: runID{job: 101}})
+		b.close()
+		time.Sleep(time.Minute)
+		assert.Equal(t, []int64{100}, d.seen()[len(d.seen())-1].releases)
 	})
-	t.Run("a job that is told to wait by the transaction under way", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			d := &fakeDatabase{took: time.Second, answer: func(*request) decision { return decision{inWorker: true} }}
-			b := d.batcher(16)
-			got := b.goAsk(t.Context(), askFor(1))
-			synctest.Wait()
-			b.close()
-			assert.ErrorIs(t, (<-got).err, ErrClosed)
-		})
+	bubble(t, "a job that is told to wait by the transaction under way", func(t *testing.T) {
+		d := &fakeDatabase{took: time.Second, answer: func(*request) decision { return decision{inWorker: true} }}
+		b := d.batcher(16)
+		got := b.goAsk(t.Context(), askFor(1))
+		synctest.Wait()
+		b.close()
+		assert.ErrorIs(t, (<-got).err, ErrClosed)
 	})
-	t.Run("a job that left is granted by the transaction under way", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			d := &fakeDatabase{took: time.Second, answer: func(*request) decision { return decision{granted: true, leased: true} }}
-			b := d.batcher(16)
-			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-			defer cancel()
-			got := b.goAsk(ctx, askFor(1))
-			time.Sleep(linger)
-			synctest.Wait()
-			go b.close()
-			assert.Error(t, (<-got).err)
-			<-b.done
-			require.Len(t, d.seen(), 2)
-			assert.Equal(t, []int64{1}, d.seen()[1].releases)
-		})
+	bubble(t, "a job that left is granted by the transaction under way", func(t *testing.T) {
+		d := &fakeDatabase{took: time.Second, answer: func(*request) decision { return decision{granted: true, leased: true} }}
+		b := d.batcher(16)
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		got := b.goAsk(ctx, askFor(1))
+		time.Sleep(linger)
+		synctest.Wait()
+		go b.close()
+		assert.Error(t, (<-got).err)
+		<-b.done
+		require.Len(t, d.seen(), 2)
+		assert.Equal(t, []int64{1}, d.seen()[1].releases)
 	})
-	t.Run("while the database is away", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			d := &fakeDatabase{fail: func(int) error { return errDatabase }}
-			b := d.batcher(16)
-			b.release(release{})
-			time.Sleep(10*time.Second + time.Millisecond)
-			began := time.Since(start0)
-			b.close()
-			assert.LessOrEqual(t, time.Since(start0)-began, time.Second, "it does not wait for the database to come back")
-		})
+	bubble(t, "while the database is away", func(t *testing.T) {
+		d := &fakeDatabase{fail: func(int) error { return errDatabase }}
+		b := d.batcher(16)
+		b.release(release{})
+		time.Sleep(10*time.Second + time.Millisecond)
+		began := time.Since(start0)
+		b.close()
+		assert.LessOrEqual(t, time.Since(start0)-began, time.Second, "it does not wait for the database to come back")
 	})
-	t.Run("with nothing to do", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			d := &fakeDatabase{}
-			b := d.batcher(16)
-			b.close()
-			b.close()
-			assert.Empty(t, d.seen())
-		})
+	bubble(t, "with nothing to do", func(t *testing.T) {
+		d := &fakeDatabase{}
+		b := d.batcher(16)
+		b.close()
+		b.close()
+		assert.Empty(t, d.seen())
 	})
 }
 
@@ -520,29 +499,16 @@ func TestBatcher_HooksThatPanic(t *testing.T) {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	t.Cleanup(func() { slog.SetDefault(before) })
 	synctest.Test(t, func(t *testing.T) {
-		var calls atomic.Int64
-		var broken atomic.Bool
-		broken.Store(true)
-		d := &fakeDatabase{answer: grantAll}
-		do := func(ctx context.Context, reqs []*request, releases []release, room int) error {
-			if calls.Add(1); broken.Load() {
-				panic("a hook")
-			}
-			return d.do(ctx, reqs, releases, room)
-		}
-		b := newBatcher(time.Second, 16, do, func(err error) {
-			if broken.Load() {
-				assert.Equal(t, errHook, err)
-			}
-		})
+		d := &fakeDatabase{fail: func(int) error { panic("a hook") }}
+		b := d.batcher(16)
 		for job := range int64(3) {
 			b.release(release{run: runID{job: job}})
 			_, err := b.decide(t.Context(), askFor(job))
 			assert.Equal(t, errHook, err)
 		}
 		time.Sleep(time.Minute)
-		assert.Less(t, calls.Load(), int64(100), "it pauses between")
-		broken.Store(false)
+		assert.Less(t, len(d.seen()), 100, "it pauses between")
+		d.change(func() { d.fail = nil })
 		result, err := b.decide(t.Context(), askFor(9))
 		require.NoError(t, err)
 		assert.True(t, result.granted)
@@ -571,12 +537,7 @@ func TestBatcher_ConcurrentSafe(t *testing.T) {
 		}
 		return nil
 	}
-	var failed atomic.Int64
-	b := newBatcher(time.Second, 16, do, func(err error) {
-		if err != nil {
-			failed.Add(1)
-		}
-	})
+	b := newBatcher(time.Second, 16, do, func(err error) { assert.NoError(t, err) })
 	var wg sync.WaitGroup
 	for g := range int64(40) {
 		wg.Go(func() {
@@ -597,7 +558,6 @@ func TestBatcher_ConcurrentSafe(t *testing.T) {
 	wg.Wait()
 	b.close()
 	assert.Zero(t, holds.Load(), "all that was granted was released")
-	assert.Zero(t, failed.Load())
 	_, err := b.decide(t.Context(), askFor(1))
 	assert.ErrorIs(t, err, ErrClosed)
 }

@@ -48,7 +48,7 @@ func TestMutex_DefaultIsolationLevel(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	one, other := w.throttlerOn(pool, Options{HandOver: -1}), w.throttlerOn(pool, Options{HandOver: -1})
-	require.NoError(t, start(one, w.Job("a", nil), onMutex).running(t).end(nil))
+	w.work(one, nil, onMutex)
 	one.flush()
 
 	unlock := w.lockKeys()
@@ -72,26 +72,13 @@ func TestMutex_DefaultIsolationLevel(t *testing.T) {
 	assert.Equal(t, 1, begun)
 }
 
-// A semaphore with free slots does not look at all its holders. An owner whose deadline is over takes a slot again.
-func TestAcquire_DeadlineOverInSemaphoreWithRoom(t *testing.T) {
-	w := newWorld(t)
-	th := w.throttler(Options{HandOver: -1})
-	require.NoError(t, th.Set(t.Context(), Definition{Semaphore: "s", MaxCount: 5}))
-	d := weir.Must(Declare(Throttle{Limits: []Limit{{Semaphore: "s", Owner: "x", Mode: Acquire, Deadline: time.Hour}}}))
-	require.NoError(t, start(th, w.Job("a", nil), d).running(t).end(nil))
-	w.Exec(`update "weir".jobs_holders set until = now() - interval '1 minute'`)
-	require.NoError(t, start(th, w.Job("a", nil), d).running(t).end(nil))
-	assert.EqualValues(t, 1, w.Int(`select count(*) from "weir".jobs_holders where until > now() + interval '50 minutes'`))
-}
-
 // The jobs that take and release a slot for an owner may be decided in one transaction.
 func TestRelease_InTheTransactionOfAcquire(t *testing.T) {
-	w := newWorld(t)
-	th := w.throttler(Options{HandOver: -1})
+	w, th := newThrottler(t)
 	limit := func(mode Mode) *Declaration {
-		return weir.Must(Declare(Throttle{Limits: []Limit{{Mutex: "m", Owner: "b", Mode: mode}}}))
+		return limits(Limit{Mutex: "m", Owner: "b", Mode: mode})
 	}
-	require.NoError(t, start(th, w.Job("a", nil), onMutex).running(t).end(nil))
+	w.work(th, nil, onMutex)
 	th.flush()
 	unlock := w.lockKeys()
 	results := make(chan *started)
@@ -119,11 +106,10 @@ func TestRelease_InTheTransactionOfAcquire(t *testing.T) {
 
 // A batch finds that cleanUp removes a key while the batch waits for its lock.
 func TestDynamicWindow_KeyRemovedMeanwhile(t *testing.T) {
-	w := newWorld(t)
-	th := w.throttler(Options{HandOver: -1})
+	w, th := newThrottler(t)
 	require.NoError(t, th.Set(t.Context(), Definition{DynamicWindow: "d", Interval: time.Hour, Limit: 1}))
-	d := weir.Must(Declare(Throttle{Limits: []Limit{{DynamicWindow: "d", Key: "k"}}}))
-	require.NoError(t, start(th, w.Job("a", nil), d).running(t).end(nil))
+	d := limits(Limit{DynamicWindow: "d", Key: "k"})
+	w.work(th, nil, d)
 	w.Exec(`update "weir".jobs_keys set state = '', expires = now() - interval '1 hour' where key = 'k'`)
 
 	cleanUp, err := w.Pool.Begin(t.Context())
@@ -138,7 +124,7 @@ func TestDynamicWindow_KeyRemovedMeanwhile(t *testing.T) {
 	require.NoError(t, cleanUp.Commit(t.Context()))
 
 	require.NoError(t, (<-results).running(t).end(nil))
-	start(th, w.Job("a", nil), d).throttled(t)
+	w.refused(th, nil, d)
 }
 
 // sentAway starts a job that is throttled, and sets its row as River does.
@@ -163,91 +149,72 @@ func (w *world) awaitBroughtBack(s *started) {
 	}, patience, 10*time.Millisecond)
 }
 
-// Who waits is brought back when a slot is released much sooner than was expected.
+// A job that waits is brought back when a slot is released much sooner than was expected.
 func TestBringBack(t *testing.T) {
 	w := newWorld(t)
-	slow := `update "weir".jobs_keys set hold = 60000000`
-	strict := weir.Must(Declare(Throttle{Strict: true, Limits: []Limit{{Mutex: "m"}}}))
-	both := weir.Must(Declare(Throttle{Limits: []Limit{{Semaphore: "s"}}}))
-	for name, test := range map[string]func(*world, *Throttler){
-		"jobs before it were cancelled": func(w *world, th *Throttler) {
-			first := start(th, w.Job("a", nil), onMutex).running(w.t)
-			w.Exec(slow)
+	onStrict, onSemaphore := strict(Limit{Mutex: "m"}), limits(Limit{Semaphore: "s"})
+	later := weir.Must(Declare(Throttle{MinDelay: time.Hour, Limits: []Limit{{Mutex: "m"}}}))
+	for _, c := range []struct {
+		name   string
+		d      *Declaration
+		before func(*world, *Throttler)           // what waits before the job
+		ends   func(*world, *Throttler, *started) // what happens to the holder; nil: it ends
+	}{
+		{"jobs before it were cancelled", onMutex, func(w *world, th *Throttler) {
 			for range 2 * maxBroughtBack {
 				w.state(w.sentAway(th, onMutex).JobRow, rivertype.JobStateCancelled)
 			}
-			last := w.sentAway(th, onMutex)
-			require.NoError(w.t, first.end(nil))
-			w.awaitBroughtBack(last)
-		},
-		"a job before it has a least delay": func(w *world, th *Throttler) {
-			first := start(th, w.Job("a", nil), onMutex).running(w.t)
-			w.Exec(slow)
-			w.sentAway(th, weir.Must(Declare(Throttle{MinDelay: time.Hour, Limits: []Limit{{Mutex: "m"}}})))
-			last := w.sentAway(th, onMutex)
-			require.NoError(w.t, first.end(nil))
-			w.awaitBroughtBack(last)
-		},
-		"River had not recorded the snooze yet": func(w *world, th *Throttler) {
-			first := start(th, w.Job("a", nil), onMutex).running(w.t)
-			w.Exec(slow)
-			last := start(th, w.Job("a", nil), onMutex)
-			last.throttled(w.t)
-			require.NoError(w.t, first.end(nil))
-			th.flush()
-			w.recordSnooze(last)
-			w.awaitBroughtBack(last)
-		},
-		"strict": func(w *world, th *Throttler) {
-			first := start(th, w.Job("a", nil), strict).running(w.t)
-			w.Exec(slow)
-			last := w.sentAway(th, strict)
-			require.NoError(w.t, first.end(nil))
-			w.state(first.JobRow, rivertype.JobStateCompleted)
-			w.awaitBroughtBack(last)
-		},
-		"no job waited when the semaphore was granted": func(w *world, th *Throttler) {
-			require.NoError(w.t, th.Set(w.t.Context(), Definition{Semaphore: "s", MaxCount: 1}))
-			first := start(th, w.Job("a", nil), both).running(w.t)
-			w.Exec(slow)
-			last := w.sentAway(th, both)
-			require.NoError(w.t, first.end(nil))
-			w.awaitBroughtBack(last)
-		},
-		"a job before it has failed meanwhile": func(w *world, th *Throttler) {
-			first := start(th, w.Job("a", nil), onMutex).running(w.t)
-			w.Exec(slow)
-			failed := w.sentAway(th, onMutex)
-			w.Exec(`update RIVER set state = 'retryable' where id = $1`, failed.ID)
-			last := w.sentAway(th, onMutex)
-			require.NoError(w.t, first.end(nil))
-			w.awaitBroughtBack(last)
-		},
-		"the holder has died": func(w *world, th *Throttler) {
-			first := start(th, w.Job("a", nil), strict).running(w.t)
-			w.Exec(slow)
-			last := w.sentAway(th, strict)
-			w.state(first.JobRow, rivertype.JobStateDiscarded)
+		}, nil},
+		{"a job before it has a least delay", onMutex, func(w *world, th *Throttler) { w.sentAway(th, later) }, nil},
+		{"a job before it has failed meanwhile", onMutex, func(w *world, th *Throttler) {
+			w.Exec(`update RIVER set state = 'retryable' where id = $1`, w.sentAway(th, onMutex).ID)
+		}, nil},
+		{"no job waited when the semaphore was granted", onSemaphore, nil, nil},
+		{"strict", onStrict, nil, func(w *world, _ *Throttler, s *started) {
+			require.NoError(w.t, s.end(nil))
+			w.state(s.JobRow, rivertype.JobStateCompleted)
+		}},
+		{"the holder has died", onStrict, nil, func(w *world, th *Throttler, s *started) {
+			w.state(s.JobRow, rivertype.JobStateDiscarded)
 			require.NoError(w.t, th.lookAfterWaiters(w.t.Context()))
-			w.awaitBroughtBack(last)
-			require.NoError(w.t, first.end(nil))
-		},
+			w.t.Cleanup(func() { require.NoError(w.t, s.end(nil)) })
+		}},
+		{"River had not recorded the snooze yet", onMutex, nil, func(w *world, th *Throttler, s *started) {
+			w.Exec(`update RIVER set state = 'running' where state = 'scheduled'`)
+			require.NoError(w.t, s.end(nil))
+			th.flush()
+			w.Exec(`update RIVER set state = 'scheduled' where state = 'running' and scheduled_at > now()`)
+		}},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			w := w.in(t)
-			test(w, w.throttler(Options{HandOver: -1}))
+			th := w.throttler(Options{HandOver: -1})
+			require.NoError(t, th.Set(t.Context(), Definition{Semaphore: "s", MaxCount: 1}))
+			th.close() // no maintenance but that of the test
+			first := w.begin(th, nil, c.d)
+			w.Exec(`update "weir".jobs_keys set hold = 60000000`)
+			if c.before != nil {
+				c.before(w, th)
+			}
+			last := w.sentAway(th, c.d)
+			if c.ends == nil {
+				require.NoError(t, first.end(nil))
+			} else {
+				c.ends(w, th, first)
+			}
+			w.awaitBroughtBack(last)
 		})
 	}
 }
 
-var onWindow = weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "w"}}}))
+var onWindow = limits(Limit{FixedWindow: "w"})
 
 // usedUp returns a Throttler with a fixed window of 24 hours that has room for no other job.
 func (w *world) usedUp() *Throttler {
 	w.t.Helper()
 	th := w.throttler(Options{HandOver: -1})
 	require.NoError(w.t, th.Set(w.t.Context(), Definition{FixedWindow: "w", Limit: 1, Interval: 24 * time.Hour}))
-	require.NoError(w.t, start(th, w.Job("a", nil), onWindow).running(w.t).end(nil))
+	w.work(th, nil, onWindow)
 	return th
 }
 
@@ -340,7 +307,7 @@ func TestWindow_ReservedForJobsThatDoNotCome(t *testing.T) {
 				Definition{SlidingWindow: "w", Limit: 2, Interval: 2 * bucket, Buckets: 2}))
 			require.NoError(t, th.Set(t.Context(), Definition{DynamicWindow: "w", Limit: 2, Interval: bucket}))
 			for range 2 {
-				require.NoError(t, start(th, w.Job("a", nil), d).running(t).end(nil))
+				w.work(th, nil, d)
 			}
 			th.close() // no maintenance but that of the test
 			var jobs []*started
@@ -371,7 +338,7 @@ func TestWindow_ReservedForJobsThatDoNotCome(t *testing.T) {
 			}
 			w.elapse(bucket, c.places[0])
 			for _, s := range others[:2] {
-				require.NoError(t, start(th, w.rerun(s.JobRow), d).running(t).end(nil))
+				w.again(th, s, d)
 			}
 			start(th, w.rerun(others[2].JobRow), d).throttled(t)
 		})
@@ -404,7 +371,7 @@ func TestWindow_PlacesThatAreNotHandedOn(t *testing.T) {
 			th, bucket := w.throttler(Options{HandOver: -1}), w.halfOver()
 			d := onWindow
 			require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 1, Interval: bucket}))
-			require.NoError(t, start(th, w.Job("a", nil), d).running(t).end(nil))
+			w.work(th, nil, d)
 			th.close() // no maintenance but that of the test
 			first, other := w.sentAway(th, d), w.sentAway(th, d)
 			w.elapse(bucket, 1)
@@ -430,28 +397,15 @@ func TestSetLimiter_WhileJobsAreBeingSnoozed(t *testing.T) {
 	w.awaitBroughtBack(before)
 	w.recordSnooze(late)
 	w.awaitBroughtBack(late)
-	require.NoError(t, start(th, w.rerun(before.JobRow), onWindow).running(t).end(nil))
+	w.again(th, before, onWindow)
 	w.recordSnooze(start(th, w.rerun(late.JobRow), onWindow)) // throttled by the options of now
 	require.NoError(t, th.lookAfterWaiters(t.Context()))
 	assert.EqualValues(t, 1, w.Int(`select count(*) from RIVER where id = $1 and state = 'scheduled'`, late.ID))
 }
 
-// A program that knows version 1 of the tables throttles a job without the version of the limiter's options.
-func TestLookAfterWaiters_VersionNotKnown(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	th := w.usedUp()
-	th.close() // no maintenance but that of the test
-	s := start(th, w.Job("a", nil), onWindow)
-	s.throttled(t)
-	w.Exec(`update "weir".jobs_waiters set version = default`)
-	w.recordSnooze(s)
-	require.NoError(t, th.lookAfterWaiters(t.Context()))
-	assert.EqualValues(t, 1, w.Int(`select count(*) from RIVER where id = $1 and state = 'scheduled'`, s.ID))
-}
-
-// Such a program leaves the version that a newer one has written. The job is brought back once for a change, not each time.
-func TestLookAfterWaiters_VersionIsOfAnOlderProgram(t *testing.T) {
+// A program that knows version 1 of the tables throttles a job without the version of the limiter's options, or leaves the
+// version that a newer one has written. The job is brought back once for a change, or not at all, and not each time.
+func TestLookAfterWaiters_OlderPrograms(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	th := w.usedUp()
@@ -461,10 +415,13 @@ func TestLookAfterWaiters_VersionIsOfAnOlderProgram(t *testing.T) {
 	require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 1, Interval: 48 * time.Hour}))
 	again := start(th, w.rerun(s.JobRow), onWindow)
 	w.Exec(`update "weir".jobs_waiters set version = $1`, version)
-	for _, brought := range []int64{1, 0} {
+	for _, brought := range []int64{1, 0, 0} {
 		w.recordSnooze(again)
 		require.NoError(t, th.lookAfterWaiters(t.Context()))
 		assert.Equal(t, brought, w.Int(`select count(*) from RIVER where id = $1 and state = 'available'`, s.ID))
+		if brought == 0 {
+			w.Exec(`update "weir".jobs_waiters set version = default`)
+		}
 	}
 }
 
@@ -495,8 +452,8 @@ func TestThrottler_PgBouncer(t *testing.T) {
 			th.close() // no maintenance but that of the test
 			bucket := w.halfOver()
 			require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 1, Interval: bucket}))
-			d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "w"}}}))
-			require.NoError(t, start(th, w.Job("a", nil), d).running(t).end(nil))
+			d := limits(Limit{FixedWindow: "w"})
+			w.work(th, nil, d)
 			absent, other := w.sentAway(th, d), w.sentAway(th, d)
 			w.Exec(`update RIVER set queue = 'paused' where id = $1`, absent.ID)
 			w.elapse(bucket, 1)
@@ -505,12 +462,12 @@ func TestThrottler_PgBouncer(t *testing.T) {
 			assert.Equal(t, []int64{0}, places)
 			assert.Equal(t, []int64{0}, runs)
 
-			first := start(th, w.Job("a", nil), onMutex).running(t)
+			first := w.begin(th, nil, onMutex)
 			second := w.sentAway(th, onMutex)
 			th.renew()
 			require.NoError(t, first.running(t).end(nil))
 			th.flush()
-			require.NoError(t, start(th, w.rerun(second.JobRow), onMutex).running(t).end(nil))
+			w.again(th, second, onMutex)
 			require.NoError(t, th.cleanUp(t.Context()))
 			assert.Equal(t, 2, must(th.Inspect(t.Context(), Ref{Type: FixedWindow, Name: "w"})).Waiting)
 			require.ErrorContains(t, th.Remove(t.Context(), Ref{Type: FixedWindow, Name: "w"}), "jobs: limiter in use")
@@ -530,27 +487,20 @@ func TestLookAfterWaiters_LeaderIsBehind(t *testing.T) {
 	assert.EqualValues(t, 1, w.Int(`select count(*) from RIVER where id = $1 and state = 'scheduled'`, early.ID))
 }
 
-func TestInspect_MutexThatNoJobHasNamed(t *testing.T) {
-	w := newWorld(t)
-	info, err := w.throttler(Options{}).Inspect(t.Context(), Ref{Type: Mutex, Name: "m"})
-	require.NoError(t, err)
-	assert.Equal(t, 1, info.Limit)
-	assert.Zero(t, info.Used)
-	assert.Empty(t, info.Holders)
-	assert.WithinRange(t, info.Next, info.Now, info.Now)
-}
+// The state of a mutex that no job has named yet, and how many jobs wait for windows, which is counted, not kept in step.
+func TestInspect(t *testing.T) {
+	w, th := newThrottler(t)
+	info := must(th.Inspect(t.Context(), Ref{Type: Mutex, Name: "m"}))
+	assert.Equal(t, KeyInfo{Ref: info.Ref, Limit: 1, Next: info.Now, Now: info.Now, Holders: []Holder{}, Waiters: []Waiter{}}, info)
 
-// How many jobs wait for windows is counted, not kept in step.
-func TestInspect_WaitersOfWindows(t *testing.T) {
-	w := newWorld(t)
-	th := w.throttler(Options{HandOver: -1})
 	require.NoError(t, th.Set(t.Context(), Definition{DynamicWindow: "d", Limit: 1, Interval: time.Hour}))
-	d := weir.Must(Declare(Throttle{Limits: []Limit{{DynamicWindow: "d", Key: "k"}}}))
-	require.NoError(t, start(th, w.Job("a", nil), d).running(t).end(nil))
+	d := limits(Limit{DynamicWindow: "d", Key: "k"})
+	w.work(th, nil, d)
 	for range 3 {
 		w.sentAway(th, d)
 	}
 	assert.Equal(t, 3, must(th.Limiters(t.Context()))[0].Waiters)
-	assert.Equal(t, 3, must(th.Inspect(t.Context(), Ref{Type: DynamicWindow, Name: "d", Key: "k"})).Waiting)
-	assert.Equal(t, 3, must(th.Inspect(t.Context(), Ref{Type: DynamicWindow, Name: "d"})).Waiting)
+	for _, key := range []string{"k", ""} {
+		assert.Equal(t, 3, must(th.Inspect(t.Context(), Ref{DynamicWindow, "d", key})).Waiting)
+	}
 }

@@ -127,109 +127,6 @@ func TestDecide_ReentryByOwner(t *testing.T) {
 	m.check()
 }
 
-func TestDecide_Relaxed(t *testing.T) {
-	m := newMemory(t)
-	req := m.ask(1, m.mutex("m"))
-	assert.Equal(t, 1, req.decision.heldRows)
-	assert.True(t, req.decision.leased)
-	assert.True(t, req.decision.fenced)
-	assert.Equal(t, []int64{m.id(Ref{Type: Mutex, Name: "m"})}, req.decision.contended)
-	h := m.holders[holderID{1, "job 1", 1}]
-	assert.EqualValues(t, relaxedRow, h.mode)
-	assert.Equal(t, m.now+m.lease, h.until)
-
-	m.now += m.lease - 1
-	other := m.ask(2, m.mutex("m"))
-	require.False(t, other.decision.granted, "until the lease ends")
-	m.now += 2
-	m.waiters = map[waiterID]waiterRow{} // the job does not come back
-	m.key(other.needs[0].ref).waiting = 0
-	third := m.ask(3, m.mutex("m"))
-	assert.True(t, third.decision.granted, "a worker that died keeps it no longer")
-	assert.Len(t, m.holders, 1, "the dead row is removed")
-	assert.Greater(t, third.decision.fence, req.decision.fence)
-}
-
-func TestDecide_Strict(t *testing.T) {
-	m := newMemory(t)
-	req := m.job(1, m.mutex("m"))
-	req.strict = true
-	m.decide(req)
-	assert.Equal(t, 1, req.decision.heldRows)
-	assert.False(t, req.decision.leased)
-	h := m.holders[holderID{1, "job 1", 1}]
-	assert.EqualValues(t, strictRow, h.mode)
-	assert.Zero(t, h.until)
-	m.end(req, false)
-	m.now += 1000 * hour
-	other := m.ask(2, m.mutex("m"))
-	assert.False(t, other.decision.granted, "until the job is final, however long that takes")
-	again := m.job(1, m.mutex("m"))
-	again.strict = true
-	m.decide(again)
-	assert.True(t, again.decision.granted, "its own retry re-enters")
-	m.end(again, true)
-	m.now += second
-	other = m.ask(2, m.mutex("m"))
-	assert.True(t, other.decision.granted)
-}
-
-// A batch: a job takes a mutex for an owner, others of the owner run under it, another one gives it back.
-func TestDecide_AcquireAndReleaseByOthers(t *testing.T) {
-	m := newMemory(t)
-	with := func(mode Mode, owner string) need {
-		n := m.mutex("m")
-		n.mode, n.owner = mode, ownerOf(0, owner)
-		if mode == Acquire {
-			n.deadline = hour
-		}
-		return n
-	}
-	begin := m.ask(1, with(Acquire, "a"))
-	require.True(t, begin.decision.granted)
-	assert.Zero(t, begin.decision.heldRows, "nothing to release or to renew for the job")
-	assert.True(t, begin.decision.fenced)
-	h := m.holders[holderID{1, "owner a", 1}]
-	assert.EqualValues(t, keptRow, h.mode)
-	assert.Equal(t, m.now+hour, h.until)
-	m.end(begin, true)
-
-	m.now += second
-	again := m.ask(11, with(Acquire, "a"))
-	assert.True(t, again.decision.granted)
-	assert.Len(t, m.holders, 1, "the deadline stays what it was")
-	m.end(again, true)
-
-	m.now += second
-	inner, other, release := m.job(2, with(AcquireAndRelease, "a")), m.job(3, with(Acquire, "b")), m.job(4, with(Release, "c"))
-	m.decide(inner, other, release)
-	assert.Equal(t, []int64{2, 4}, granted(inner, other, release), "a release is never throttled, also of what is not held")
-	assert.Len(t, m.holders, 2)
-	assert.Zero(t, release.decision.heldRows)
-	m.end(inner, true)
-	m.end(release, true)
-	assert.Len(t, m.holders, 1, "what was taken for the owner stays")
-
-	m.now += second
-	end := m.ask(5, with(Release, "a"))
-	require.True(t, end.decision.granted)
-	assert.Equal(t, 1, end.decision.heldRows)
-	assert.Equal(t, []int64{1}, end.decision.contended)
-	require.Len(t, m.holders, 1, "the row is the job's now")
-	assert.EqualValues(t, relaxedRow, m.holders[holderID{1, "owner a", 5}].mode)
-	waits := m.ask(3, with(Acquire, "b"))
-	assert.False(t, waits.decision.granted, "until the end of the job that releases")
-	m.end(end, true)
-	m.now += second
-	waits = m.ask(3, with(Acquire, "b"))
-	assert.True(t, waits.decision.granted)
-	m.now += hour
-	m.end(waits, true)
-	last := m.ask(6, with(Acquire, "c"))
-	assert.True(t, last.decision.granted, "the deadline is over")
-	m.check()
-}
-
 // Both in one batch: the release of an owner and the next owner's acquire.
 func TestDecide_ReleaseAndAcquireInOneBatch(t *testing.T) {
 	m := newMemory(t)
@@ -250,52 +147,22 @@ func TestDecide_ReleaseAndAcquireInOneBatch(t *testing.T) {
 	m.check()
 }
 
-func TestDecide_WaitingCounts(t *testing.T) {
+// A job that is declared otherwise while it waits leaves no place behind, whether it is granted or throttled again.
+func TestDecide_OtherLimits(t *testing.T) {
 	m := newMemory(t)
 	m.set(Definition{FixedWindow: "w", Limit: 1, Interval: time.Minute})
-	holder := m.ask(1, m.mutex("m"), m.fixed("w"))
-	mutex, window := m.key(holder.needs[0].ref), m.key(holder.needs[1].ref)
-	for range 3 { // asking again counts once
-		m.decide(m.job(2, m.mutex("m"), m.fixed("w")), m.job(3, m.mutex("m")))
-		assert.EqualValues(t, 2, mutex.waiting)
-		assert.EqualValues(t, 1, window.waiting)
-		m.check()
+	m.ask(1, m.mutex("m"), m.fixed("w"), m.mutex("now"))
+	for _, needs := range [][]need{{m.mutex("other")}, {m.mutex("now")}} {
+		m.ask(2, m.mutex("m"), m.fixed("w"))
+		require.Len(t, m.waiters, 2)
+		again := m.ask(2, needs...)
+		if again.decision.granted {
+			assert.Empty(t, m.waiters)
+			continue
+		}
+		require.Len(t, m.waiters, 1)
+		assert.Contains(t, m.waiters, waiterID{m.id(Ref{Type: Mutex, Name: "now"}), 2})
 	}
-	m.end(holder, true)
-	m.now += second
-	m.ask(2, m.mutex("m"), m.fixed("w"))
-	assert.EqualValues(t, 1, mutex.waiting, "it waits for the window only")
-	assert.EqualValues(t, 1, window.waiting)
-	m.check()
-	m.now += 60 * second
-	m.ask(2, m.mutex("m"), m.fixed("w"))
-	assert.EqualValues(t, 1, mutex.waiting)
-	assert.Zero(t, window.waiting)
-	m.check()
-}
-
-// A job that was declared otherwise while it waited leaves no place behind.
-func TestDecide_WaitedForOtherLimits(t *testing.T) {
-	m := newMemory(t)
-	m.set(Definition{FixedWindow: "w", Limit: 1, Interval: time.Minute})
-	m.ask(1, m.mutex("m"), m.fixed("w"))
-	m.ask(2, m.mutex("m"), m.fixed("w"))
-	require.Len(t, m.waiters, 2)
-	now := m.ask(2, m.mutex("other"))
-	assert.True(t, now.decision.granted)
-	assert.Empty(t, m.waiters)
-}
-
-// A job that is declared otherwise and is throttled again waits only for the limits that it has now.
-func TestDecide_ThrottledAgainForOtherLimits(t *testing.T) {
-	m := newMemory(t)
-	m.ask(1, m.mutex("before"), m.mutex("now"))
-	m.ask(2, m.mutex("before"))
-	require.Contains(t, m.waiters, waiterID{m.id(Ref{Type: Mutex, Name: "before"}), 2})
-	again := m.ask(2, m.mutex("now"))
-	assert.False(t, again.decision.granted)
-	require.Len(t, m.waiters, 1)
-	assert.Contains(t, m.waiters, waiterID{m.id(Ref{Type: Mutex, Name: "now"}), 2})
 }
 
 func TestDecide_Reservations(t *testing.T) {
@@ -424,65 +291,6 @@ func TestDecide_OtherBucketsWhileJobsWait(t *testing.T) {
 	}
 }
 
-func TestDecide_CancelReservesNothing(t *testing.T) {
-	m := newMemory(t)
-	m.room = 5
-	m.set(Definition{FixedWindow: "w", Limit: 1, Interval: time.Minute})
-	m.ask(1, m.mutex("m"), m.fixed("w"))
-	rows := m.describe()
-	for _, needs := range [][]need{{m.mutex("m")}, {m.fixed("w")}, {m.mutex("m"), m.fixed("w")}, {m.fixed("w"), m.mutex("m"), m.mutex("free")}} {
-		req := m.job(2, needs...)
-		req.snoozes, req.handOver = false, second
-		m.decide(req)
-		assert.False(t, req.decision.granted)
-		assert.False(t, req.decision.inWorker)
-		assert.NotEmpty(t, req.decision.limiter.Name)
-		assert.Greater(t, req.decision.wake, m.now)
-		assert.Subset(t, m.describe(), rows)
-		assert.Empty(t, m.waiters)
-		assert.Len(t, m.holders, 1)
-		m.check()
-	}
-	for _, needs := range [][]need{{m.mutex("m")}, {m.fixed("w")}, {m.mutex("m"), m.fixed("w")}} {
-		m.ask(3, needs...)
-		require.Len(t, m.waiters, len(needs))
-		req := m.job(3, needs...) // its declaration has changed meanwhile
-		req.snoozes = false
-		m.decide(req)
-		assert.False(t, req.decision.granted)
-		assert.Empty(t, m.waiters, "it leaves the place that it had")
-		m.check()
-	}
-}
-
-func TestDecide_MinDelay(t *testing.T) {
-	m := newMemory(t)
-	m.room = 5
-	m.set(Definition{FixedWindow: "w", Limit: 1, Interval: time.Minute})
-	m.ask(1, m.mutex("m"), m.fixed("w"))
-	for i, needs := range [][]need{{m.mutex("m")}, {m.fixed("w")}, {m.mutex("m"), m.fixed("w")}, {m.fixed("w"), m.mutex("m")}} {
-		for _, waits := range []bool{true, false} {
-			req := m.job(int64(i+2), needs...)
-			req.minDelay, req.handOver, req.snoozes, req.lead = 90*second, second, waits, second
-			m.decide(req)
-			require.False(t, req.decision.granted)
-			assert.False(t, req.decision.inWorker, "it leaves its worker")
-			assert.NotEmpty(t, req.decision.limiter.Name, "%d: the result names the limiter", i)
-			if waits {
-				assert.GreaterOrEqual(t, req.decision.wake, m.now+90*second, "%d", i)
-				assert.LessOrEqual(t, req.decision.wake, m.now+10*60*second, "%d", i)
-				for p, w := range m.waiters {
-					if p.job == req.job {
-						assert.Equal(t, req.decision.wake, w.wake, "%d", i)
-					}
-				}
-				assert.Empty(t, m.broughtBack)
-			}
-			m.check()
-		}
-	}
-}
-
 func TestDecide_Late(t *testing.T) {
 	m := newMemory(t)
 	m.set(Definition{FixedWindow: "w", Limit: 1, Interval: time.Minute})
@@ -566,30 +374,6 @@ func TestDecide_HandOver(t *testing.T) {
 	assert.False(t, b.decision.inWorker, "no room for more")
 }
 
-func TestDecide_Contended(t *testing.T) {
-	m := newMemory(t)
-	m.set(Definition{Semaphore: "s", MaxCount: 2})
-	m.set(Definition{FixedWindow: "w", Limit: 10, Interval: time.Minute})
-	req := m.ask(1, m.mutex("m"), m.semaphore("s"), m.fixed("w"))
-	assert.Equal(t, []int64{1}, req.decision.contended, "no job waits for the semaphore")
-	b, c := m.job(2, m.semaphore("s")), m.job(3, m.semaphore("s"))
-	m.decide(b, c)
-	assert.Empty(t, b.decision.contended)
-	m.now += second
-	m.end(b, true)
-	d, e := m.job(3, m.semaphore("s")), m.job(4, m.semaphore("s"))
-	m.decide(e, d)
-	assert.Equal(t, []int64{3}, granted(d, e))
-	m.now += second
-	m.end(d, true)
-	f, g := m.job(4, m.semaphore("s")), m.job(5, m.semaphore("s"))
-	m.decide(f, g)
-	m.now += second
-	m.end(f, true)
-	h := m.ask(6, m.semaphore("s"))
-	assert.False(t, h.decision.granted, "5 comes before it")
-}
-
 // One job with two keys of one dynamic window.
 func TestDecide_TwoKeysOfADynamicWindow(t *testing.T) {
 	m := newMemory(t)
@@ -637,7 +421,9 @@ func TestDecide_Random(t *testing.T) {
 		m.lead, m.room = 20*ms, 2
 		var needsOf [31][]need
 		for id := range needsOf {
-			all := []need{m.mutex(fmt.Sprint("m", rnd.IntN(2))), m.semaphore("s"), m.fixed("f"), m.sliding("w"), m.dynamic("d", fmt.Sprint("k", rnd.IntN(4)))}
+			key := rnd.IntN(4)
+			all := []need{m.mutex(fmt.Sprint("m", rnd.IntN(2))), m.semaphore("s"), m.fixed("f"), m.sliding("w"),
+				m.dynamic("d", fmt.Sprint("k", key)), m.dynamic("d", fmt.Sprint("k", (key+1)%4))}
 			rnd.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 			needsOf[id] = all[:1+rnd.IntN(3)]
 		}
@@ -672,6 +458,13 @@ func TestDecide_Random(t *testing.T) {
 				if !req.decision.granted {
 					require.NotEmpty(t, req.decision.limiter.Name)
 					require.GreaterOrEqual(t, req.decision.wake, m.now)
+					if req.snoozes {
+						require.GreaterOrEqual(t, req.decision.wake, m.now+req.minDelay)
+						require.False(t, req.decision.inWorker && req.minDelay > 0, "it leaves its worker")
+					}
+					for id := range m.waiters {
+						require.True(t, id.job != req.job || req.snoozes, "a job that is cancelled reserves nothing")
+					}
 					delete(m.running, req.job)
 					continue
 				}
@@ -683,17 +476,26 @@ func TestDecide_Random(t *testing.T) {
 				}
 			}
 			m.check()
-			count := map[Ref]int64{}
+			counted := map[Ref]int64{}
 			starts = slices.DeleteFunc(starts, func(s begun) bool {
 				r := m.rulesOf(s.ref).window
 				return s.at <= m.now/r.Bucket-r.Buckets
 			})
 			for _, s := range starts {
-				count[Ref{Type: s.ref.Type, Name: s.ref.Name}]++
+				counted[Ref{Type: s.ref.Type, Name: s.ref.Name}]++
+				if s.ref.Key != "" {
+					counted[s.ref]++
+				}
 			}
-			require.LessOrEqual(t, count[Ref{Type: FixedWindow, Name: "f"}], int64(4), "seed %d", seed)
-			require.LessOrEqual(t, count[Ref{Type: SlidingWindow, Name: "w"}], int64(3), "seed %d", seed)
-			require.LessOrEqual(t, count[Ref{Type: DynamicWindow, Name: "d"}], int64(6), "seed %d", seed)
+			for ref, most := range map[Ref]int64{{Type: FixedWindow, Name: "f"}: 4, {Type: SlidingWindow, Name: "w"}: 3, {Type: DynamicWindow, Name: "d"}: 6} {
+				require.LessOrEqual(t, counted[ref], most, "seed %d", seed)
+			}
+			for _, key := range m.keys {
+				if key.ref.Type == DynamicWindow && key.ref.Key != "" {
+					w := mustRead(t, key.state, m.rulesOf(key.ref).window, m.now)
+					require.Equal(t, counted[key.ref], w.Started(), "seed %d: %v", seed, key.ref)
+				}
+			}
 		}
 		require.Greater(t, done, 50)
 	}

@@ -11,12 +11,8 @@ type EventKind uint8
 
 // The kinds of events.
 const (
-	// EventJobThrottled: a job was snoozed and comes back at Next.
-	EventJobThrottled EventKind = iota + 1
-	// EventJobCancelled: a job was throttled, and cancelled because of that.
-	EventJobCancelled
 	// EventJobFailed: a job could not be throttled as it is declared and failed: Err says why.
-	EventJobFailed
+	EventJobFailed EventKind = iota + 1
 	// EventSlotLost: a running job no longer holds what it was granted; see [ErrLost].
 	EventSlotLost
 	// EventDatabaseLost: a transaction has failed with Err. Until EventDatabaseRecovered, throttled jobs are snoozed.
@@ -29,7 +25,7 @@ const (
 )
 
 var eventNames = textenum.Texts[EventKind]{Package: "jobs", Type: "EventKind", Texts: []string{
-	EventJobThrottled: "job throttled", EventJobCancelled: "job cancelled", EventJobFailed: "job failed", EventSlotLost: "slot lost",
+	EventJobFailed: "job failed", EventSlotLost: "slot lost",
 	EventDatabaseLost: "database lost", EventDatabaseRecovered: "database recovered",
 	0: "no event", EventNewerSchema: "newer schema",
 }}
@@ -43,11 +39,9 @@ func (k EventKind) MarshalText() ([]byte, error) { return eventNames.Marshal(k) 
 // An Event is handed to [Options.OnEvent].
 type Event struct {
 	Kind    EventKind
-	Job     int64     // the ID of the job; 0 if the event is about the database
-	JobKind string    // the kind of the job
-	Limiter Ref       // EventJobThrottled, EventJobCancelled: the limiter that makes the job wait longest
-	Next    time.Time // EventJobThrottled: when the job comes back. EventJobCancelled: when it could have run
-	Err     error     // why a job failed, or a transaction
+	Job     int64  // the ID of the job; 0 if the event is about the database
+	JobKind string // the kind of the job
+	Err     error  // why a job failed, or a transaction
 }
 
 // A Decision is what a Throttler has decided for a run of a job that has limits.

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/jobs/internal/jobstest"
 	"github.com/weir-go/weir/tools/testserver"
 )
@@ -60,6 +61,54 @@ func (w *world) throttlerOn(pool *pgxpool.Pool, o Options) *Throttler {
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { assert.NoError(w.t, t.Close()) })
 	return t
+}
+
+// newThrottler returns a Throttler in a world of its own, without handing over in workers.
+func newThrottler(t testing.TB) (*world, *Throttler) {
+	t.Helper()
+	w := newWorld(t)
+	return w, w.throttler(Options{HandOver: -1})
+}
+
+// limits declares limits, and strict the same with slots that are held until the job is finalized.
+func limits(l ...Limit) *Declaration { return weir.Must(Declare(Throttle{Limits: l})) }
+func strict(l ...Limit) *Declaration { return weir.Must(Declare(Throttle{Strict: true, Limits: l})) }
+
+var onMutex = limits(Limit{Mutex: "m"})
+
+// begin runs a job that must get its limits.
+func (w *world) begin(th *Throttler, args any, d *Declaration) *started {
+	w.t.Helper()
+	return start(th, w.Job("a", args), d).running(w.t)
+}
+
+// work runs a job that must get its limits to its end.
+func (w *world) work(th *Throttler, args any, d *Declaration) *started {
+	w.t.Helper()
+	s := w.begin(th, args, d)
+	require.NoError(w.t, s.end(nil))
+	return s
+}
+
+// refused runs a job that must be throttled.
+func (w *world) refused(th *Throttler, args any, d *Declaration) *started {
+	w.t.Helper()
+	s := start(th, w.Job("a", args), d)
+	s.throttled(w.t)
+	return s
+}
+
+// again runs a job again, which must get its limits, to its end.
+func (w *world) again(th *Throttler, s *started, d *Declaration) {
+	w.t.Helper()
+	require.NoError(w.t, start(th, w.rerun(s.JobRow), d).running(w.t).end(nil))
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }
 
 // rerun makes River's row run again and returns the row of that run.

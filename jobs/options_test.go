@@ -66,11 +66,10 @@ func TestOptions_NameWhatIsWrong(t *testing.T) {
 }
 
 func TestEventKind_String(t *testing.T) {
-	assert.Equal(t, "job throttled", EventJobThrottled.String())
 	assert.Equal(t, "database recovered", EventDatabaseRecovered.String())
 	assert.Equal(t, "no event", EventKind(0).String())
 	assert.Equal(t, "newer schema", EventNewerSchema.String())
-	assert.Equal(t, "EventKind(8)", EventKind(8).String())
+	assert.Equal(t, "EventKind(6)", EventKind(6).String())
 }
 
 func TestThrottledError(t *testing.T) {

@@ -37,12 +37,8 @@ type plugin struct {
 // Work is called by River.
 func (p *plugin) Work(ctx context.Context, job *rivertype.JobRow, work func(context.Context) error) error {
 	s, ctx := sessionFor(ctx, job)
-	switch {
-	case s.plugin == nil:
-	case s.throttler == p.throttler: // the client has the plugin twice
-		return work(ctx)
-	default:
-		return invalid(errors.New("the River client has plugins of two Throttlers, and a job is throttled by one"))
+	if s.plugin != nil {
+		return invalid(errors.New("the River client has two plugins of Throttlers, and a job is throttled by one"))
 	}
 	s.plugin, s.throttler = p, p.throttler
 	if p.throttler != nil {

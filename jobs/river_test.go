@@ -125,9 +125,7 @@ func (p process) client(ctx context.Context, pool *pgxpool.Pool) (*river.Client[
 	}
 	river.AddWorker(workers, Throttled(worker, d))
 	t, err := New(ctx, pool, &Options{Schema: p.Schema, RiverSchema: p.River, OnEvent: func(e Event) {
-		if e.Kind != EventJobThrottled {
-			fmt.Fprintln(os.Stderr, e.Kind, e.Job, e.Err)
-		}
+		fmt.Fprintln(os.Stderr, e.Kind, e.Job, e.Err)
 	}})
 	if err != nil {
 		return nil, nil, err

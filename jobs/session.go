@@ -81,11 +81,7 @@ func (s *session) begin(ctx context.Context) error {
 	if result.granted {
 		return nil
 	}
-	next := time.UnixMicro(result.wake)
-	if !req.snoozes {
-		return s.cancelled(ctx, result.limiter, next)
-	}
-	return s.throttled(ctx, result.limiter, next)
+	return s.refuse(ctx, result.limiter, time.UnixMicro(result.wake), req.snoozes)
 }
 
 // fail reports that a job fails because it cannot be throttled.
@@ -97,20 +93,17 @@ func (s *session) fail(err error) error {
 // metadataKey is the key in a job's metadata under which a throttled job has its limiter and the time when it comes back.
 const metadataKey = "weir"
 
-func (s *session) throttled(ctx context.Context, limiter Ref, next time.Time) error {
-	why := map[string]any{"throttled_by": limiter, "until": next.UTC()}
-	_ = river.MetadataSet(ctx, metadataKey, why) // only fails outside of River
-	s.throttler.events.Add(Event{Kind: EventJobThrottled, Job: s.job.ID, JobKind: s.job.Kind, Limiter: limiter, Next: next})
+// refuse returns the error that snoozes a throttled job, or cancels it.
+func (s *session) refuse(ctx context.Context, limiter Ref, next time.Time, snoozes bool) error {
+	if !snoozes {
+		_ = river.MetadataSet(ctx, metadataKey, map[string]any{"throttled_by": limiter}) // only fails outside of River
+		return river.JobCancel(&ThrottledError{Limiter: limiter, Next: next})
+	}
+	_ = river.MetadataSet(ctx, metadataKey, map[string]any{"throttled_by": limiter, "until": next.UTC()})
 	// River adds the duration to this machine's clock, and for 5 s and less compares the sum with the database's. So the
 	// duration contains the difference between the clocks, and may be negative. For more than 5 s, River's leader compares
 	// the sum with its own clock; if that is behind, lookAfterWaiters does it.
 	return &rivertype.JobSnoozeError{Duration: next.Sub(s.throttler.now())}
-}
-
-func (s *session) cancelled(ctx context.Context, limiter Ref, next time.Time) error {
-	_ = river.MetadataSet(ctx, metadataKey, map[string]any{"throttled_by": limiter})
-	s.throttler.events.Add(Event{Kind: EventJobCancelled, Job: s.job.ID, JobKind: s.job.Kind, Limiter: limiter, Next: next})
-	return river.JobCancel(&ThrottledError{Limiter: limiter, Next: next})
 }
 
 // reportDecision calls the functions of OnDecision.

@@ -12,26 +12,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-
 	"github.com/weir-go/weir/jobs/internal/jobstest"
 )
 
-var onOrders = weir.Must(Declare(Throttle{Limits: []Limit{{Mutex: "orders", Key: "{order}"}}}))
+var onOrders = limits(Limit{Mutex: "orders", Key: "{order}"})
 
 type orderArgs struct {
 	Order int `json:"order"`
 }
 
 func TestMutex(t *testing.T) {
-	w := newWorld(t)
-	th := w.throttler(Options{HandOver: -1})
-	first := start(th, w.Job("a", orderArgs{1}), onOrders).running(t)
-	other := start(th, w.Job("a", orderArgs{2}), onOrders).running(t)
-	second := start(th, w.Job("b", orderArgs{1}), onOrders)
-	second.throttled(t)
-
-	info, err := th.Inspect(t.Context(), Ref{Mutex, "orders", "1"})
-	require.NoError(t, err)
+	w, th := newThrottler(t)
+	first, other := w.begin(th, orderArgs{1}, onOrders), w.begin(th, orderArgs{2}, onOrders)
+	second := w.refused(th, orderArgs{1}, onOrders)
+	info := must(th.Inspect(t.Context(), Ref{Mutex, "orders", "1"}))
 	assert.Equal(t, 1, info.Used)
 	assert.Equal(t, first.ID, info.Holders[0].Job)
 	assert.Equal(t, second.ID, info.Waiters[0].Job)
@@ -46,44 +40,25 @@ func TestMutex(t *testing.T) {
 	require.NoError(t, again.end(nil))
 	require.NoError(t, other.end(nil))
 	th.flush()
-	assert.Zero(t, w.Int(`select count(*) from "weir".jobs_holders`))
-	assert.Zero(t, w.Int(`select count(*) from "weir".jobs_waiters`))
+	assert.Zero(t, w.Int(`select (select count(*) from "weir".jobs_holders) + (select count(*) from "weir".jobs_waiters)`))
 }
 
-// The example of the documentation: no exception when the limit is lowered, newcomers wait until fewer hold it.
-func TestSemaphoreLowered(t *testing.T) {
-	w := newWorld(t)
-	th := w.throttler(Options{HandOver: -1})
-	require.NoError(t, th.Set(t.Context(), Definition{Semaphore: "newsletter", MaxCount: 3}))
-	d := weir.Must(Declare(Throttle{Limits: []Limit{{Semaphore: "newsletter"}}}))
-	var running []*started
-	for range 3 {
-		running = append(running, start(th, w.Job("a", nil), d).running(t))
-	}
-	require.NoError(t, th.Set(t.Context(), Definition{Semaphore: "newsletter", MaxCount: 1}))
-	waiting := w.Job("b", nil)
-	for i := range 3 {
-		start(th, w.rerun(waiting), d).throttled(t)
-		require.NoError(t, running[i].running(t).end(nil))
+// Each key has the count of the semaphore. If it is lowered, jobs that hold the semaphore keep it, and others wait until fewer do.
+func TestSemaphore(t *testing.T) {
+	w, th := newThrottler(t)
+	require.NoError(t, th.Set(t.Context(), Definition{Semaphore: "s", MaxCount: 2}))
+	d := limits(Limit{Semaphore: "s", Key: "{order}"})
+	defer w.begin(th, orderArgs{2}, d).end(nil)
+	running := []*started{w.begin(th, orderArgs{1}, d), w.begin(th, orderArgs{1}, d)}
+	waits := w.refused(th, orderArgs{1}, d)
+	assert.Equal(t, []string{"1", "2"}, must(th.Keys(t.Context(), Ref{Type: Semaphore, Name: "s"}, "", 10)))
+	require.NoError(t, th.Set(t.Context(), Definition{Semaphore: "s", MaxCount: 1}))
+	for _, s := range running {
+		start(th, w.rerun(waits.JobRow), d).throttled(t)
+		require.NoError(t, s.running(t).end(nil))
 		th.flush()
 	}
-	require.NoError(t, start(th, w.rerun(waiting), d).running(t).end(nil))
-}
-
-func TestKeyedSemaphore(t *testing.T) {
-	w := newWorld(t)
-	th := w.throttler(Options{HandOver: -1})
-	require.NoError(t, th.Set(t.Context(), Definition{Semaphore: "tenants", MaxCount: 2}))
-	d := weir.Must(Declare(Throttle{Limits: []Limit{{Semaphore: "tenants", Key: "{order}"}}}))
-	for tenant := range 3 {
-		for range 2 {
-			defer start(th, w.Job("a", orderArgs{tenant}), d).running(t).end(nil)
-		}
-		start(th, w.Job("a", orderArgs{tenant}), d).throttled(t)
-	}
-	keys, err := th.Keys(t.Context(), Ref{Type: Semaphore, Name: "tenants"}, "", 10)
-	require.NoError(t, err)
-	assert.Equal(t, []string{"0", "1", "2"}, keys)
+	w.again(th, waits, d)
 }
 
 // wake returns when a throttled job comes back, in µs by the database's clock.
@@ -96,108 +71,88 @@ func (w *world) wake(s *started) int64 {
 func TestFixedWindow(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{})
-	require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "github", Limit: 2, Interval: 1000 * time.Hour}))
-	d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "github"}}}))
-	require.NoError(t, start(th, w.Job("a", nil), d).running(t).end(nil))
-	require.NoError(t, start(th, w.Job("a", nil), d).running(t).end(nil))
-	third := start(th, w.Job("a", nil), d)
-	fourth := start(th, w.Job("a", nil), d)
-	fifth := start(th, w.Job("a", nil), d)
+	set := func(limit int) {
+		require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: limit, Interval: 1000 * time.Hour}))
+	}
+	set(2)
+	w.work(th, nil, onWindow)
+	w.work(th, nil, onWindow)
+	third, fourth, fifth := w.refused(th, nil, onWindow), w.refused(th, nil, onWindow), w.refused(th, nil, onWindow)
 	const interval = 1000 * 3600 * second
 	assert.Zero(t, w.wake(third)%interval)
 	assert.Equal(t, w.wake(third), w.wake(fourth))
 	assert.Equal(t, w.wake(third)+interval, w.wake(fifth))
-
-	info, err := th.Inspect(t.Context(), Ref{Type: FixedWindow, Name: "github"})
-	require.NoError(t, err)
-	assert.Equal(t, 2, info.Used)
-	assert.Equal(t, 3, info.Reserved)
-	assert.Len(t, info.Waiters, 3)
+	info := must(th.Inspect(t.Context(), Ref{Type: FixedWindow, Name: "w"}))
+	assert.Equal(t, []int{2, 3, 3}, []int{info.Used, info.Reserved, len(info.Waiters)})
 	assert.True(t, info.Waiters[0].Reserved)
 	assert.Equal(t, w.wake(fifth), info.Next.UnixMicro())
 
-	// A higher limit is in force at once, and those who wait are brought back.
+	// A higher limit is in force at once, and the jobs that wait are brought back.
 	w.Exec(`update RIVER set state = 'scheduled', scheduled_at = now() + interval '1 day' where id = any($1)`, []int64{third.ID, fourth.ID, fifth.ID})
-	require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "github", Limit: 4, Interval: 1000 * time.Hour}))
+	set(4)
 	assert.EqualValues(t, 3, w.Int(`select count(*) from RIVER where state = 'available' and scheduled_at <= now()`))
-	require.NoError(t, start(th, w.rerun(third.JobRow), d).running(t).end(nil))
-	require.NoError(t, start(th, w.rerun(fifth.JobRow), d).running(t).end(nil))
-	start(th, w.rerun(fourth.JobRow), d).throttled(t)
-	// To set the same again does nothing.
+	w.again(th, third, onWindow)
+	w.again(th, fifth, onWindow)
+	start(th, w.rerun(fourth.JobRow), onWindow).throttled(t)
 	version := w.Int(`select version from "weir".jobs_limiters`)
-	require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "github", Limit: 4, Interval: 1000 * time.Hour}))
+	set(4) // nothing changes
 	assert.Equal(t, version, w.Int(`select version from "weir".jobs_limiters`))
 }
 
 // What counts is an execution: a run that was throttled does not, a retry does.
-func TestWindowsCountExecutions(t *testing.T) {
+func TestFixedWindow_CountsExecutions(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{})
-	require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "api", Limit: 2, Interval: 1000 * time.Hour}))
-	d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "api"}, {Mutex: "m"}}}))
-	first := start(th, w.Job("a", nil), d).running(t)
+	require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 2, Interval: 1000 * time.Hour}))
+	both := Throttle{MinDelay: time.Second, Limits: []Limit{{FixedWindow: "w"}, {Mutex: "m"}}}
+	d := weir.Must(Declare(both))
+	first := w.begin(th, nil, d)
 	second := w.Job("b", nil)
 	for range 5 { // by the mutex
-		start(th, w.rerun(second), weir.Must(Declare(Throttle{MinDelay: time.Second, Limits: []Limit{{FixedWindow: "api"}, {Mutex: "m"}}}))).throttled(t)
+		start(th, w.rerun(second), d).throttled(t)
 	}
 	require.Error(t, first.end(assert.AnError))
 	th.flush()
-	require.NoError(t, start(th, w.rerun(first.JobRow), d).running(t).end(nil)) // the retry
+	w.again(th, first, d) // the retry
 	th.flush()
 	start(th, w.rerun(second), d).throttled(t)
-	assert.Equal(t, 2, must(th.Inspect(t.Context(), Ref{Type: FixedWindow, Name: "api"})).Used)
+	assert.Equal(t, 2, must(th.Inspect(t.Context(), Ref{Type: FixedWindow, Name: "w"})).Used)
 }
 
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
-// Jobs that need the same limiters in different orders, on two Throttlers, neither deadlock nor hold one without the
-// other.
-func TestSeveralLimitsConcurrentSafe(t *testing.T) {
+// Jobs that need the same limiters in different orders, on two Throttlers, neither deadlock nor hold one without the other.
+func TestThrottler_SeveralLimitsConcurrentSafe(t *testing.T) {
 	w := newWorld(t)
 	names := []string{"a", "b", "c", "d"}
 	var running sync.WaitGroup
-	var mu sync.Mutex
-	held := map[string]int64{}
+	var held sync.Map
 	for client := range 2 {
-		th := w.throttlerOn(jobstest.Pool(t, w.Pool.Config().ConnString(), 5), Options{OnEvent: func(e Event) {
-			if e.Kind != EventJobThrottled {
-				t.Error(e)
-			}
-		}})
+		pool := jobstest.Pool(t, w.Pool.Config().ConnString(), 5)
+		th := w.throttlerOn(pool, Options{OnEvent: func(e Event) { t.Error(e) }})
 		for i := range 8 {
 			running.Go(func() {
 				mine := []string{names[(i+client)%4], names[(i+client+1+i%3)%4]}
 				if i%2 == 0 {
 					mine[0], mine[1] = mine[1], mine[0]
 				}
-				d := weir.Must(Declare(Throttle{Limits: []Limit{{Mutex: mine[0]}, {Mutex: mine[1]}}}))
+				d := limits(Limit{Mutex: mine[0]}, Limit{Mutex: mine[1]})
 				job := w.Job("x", nil)
-				for n := 0; n < 5; {
+				for n := 0; n < 5; job = w.rerun(job) {
 					s := start(th, job, d)
 					select {
 					case <-s.done:
+						continue
 					default:
-						n++
-						mu.Lock()
-						for _, name := range mine {
-							assert.Zero(t, held[name])
-							held[name] = job.ID
-						}
-						mu.Unlock()
-						mu.Lock()
-						for _, name := range mine {
-							held[name] = 0
-						}
-						mu.Unlock()
-						assert.NoError(t, s.end(nil))
-						th.flush()
 					}
-					job = w.rerun(job)
+					n++
+					for _, name := range mine {
+						_, taken := held.LoadOrStore(name, job.ID)
+						assert.False(t, taken)
+					}
+					for _, name := range mine {
+						held.Delete(name)
+					}
+					assert.NoError(t, s.end(nil))
+					th.flush()
 				}
 			})
 		}
@@ -205,7 +160,7 @@ func TestSeveralLimitsConcurrentSafe(t *testing.T) {
 	running.Wait()
 }
 
-func TestSharedBetweenKindsAndDeclaredByConfiguration(t *testing.T) {
+func TestApply(t *testing.T) {
 	w := newWorld(t)
 	config := Config{
 		Limiters:  []Definition{{Semaphore: "smtp", MaxCount: 1}},
@@ -216,100 +171,71 @@ func TestSharedBetweenKindsAndDeclaredByConfiguration(t *testing.T) {
 	start(th, w.Job("receipt", nil), nil).throttled(t)
 	require.NoError(t, start(th, w.Job("newsletter", nil), nil).running(t).end(nil)) // another kind
 	// What the job declares comes on top, and what both declare counts once.
-	d := weir.Must(Declare(Throttle{Limits: []Limit{{Mutex: "m"}, {Semaphore: "smtp"}}}))
+	d := limits(Limit{Mutex: "m"}, Limit{Semaphore: "smtp"})
 	start(th, w.Job("receipt", nil), d).throttled(t)
 	require.NoError(t, first.end(nil))
 	th.flush()
 	w.Exec(`delete from "weir".jobs_waiters`) // they do not come back
 	second := start(th, w.Job("receipt", nil), d).running(t)
-	start(th, w.Job("other", nil), weir.Must(Declare(Throttle{Limits: []Limit{{Mutex: "m"}}}))).throttled(t)
+	start(th, w.Job("other", nil), onMutex).throttled(t)
 	require.NoError(t, second.end(nil))
 
 	// Applied again, it is in force for jobs that start from now on.
-	require.ErrorIs(t, th.Apply(t.Context(), Config{Throttles: []KindThrottle{{Kinds: []string{"*"}, Throttle: Throttle{Limits: []Limit{{Semaphore: "none"}}}}}}), ErrUnknownLimiter)
+	wrong := Config{Throttles: []KindThrottle{{Kinds: []string{"*"}, Throttle: Throttle{Limits: []Limit{{Semaphore: "none"}}}}}}
+	require.ErrorIs(t, th.Apply(t.Context(), wrong), ErrUnknownLimiter)
 	require.NoError(t, th.Apply(t.Context(), Config{}))
 	defer start(th, w.Job("receipt", nil), nil).running(t).end(nil)
 	defer start(th, w.Job("receipt", nil), nil).running(t).end(nil)
 }
 
-func TestErrorsOfJobs(t *testing.T) {
+func TestThrottler_JobsThatFail(t *testing.T) {
 	w := newWorld(t)
-	var mu sync.Mutex
-	var events []Event
-	th := w.throttler(Options{OnEvent: func(e Event) {
-		mu.Lock()
-		defer mu.Unlock()
-		events = append(events, e)
-	}})
+	events := make(chan Event, 10)
+	th := w.throttler(Options{OnEvent: func(e Event) { events <- e }})
 	require.NoError(t, th.Set(t.Context(), Definition{DynamicWindow: "d", Limit: 1, Interval: time.Second}))
 	require.NoError(t, th.Remove(t.Context(), Ref{Type: DynamicWindow, Name: "d"}))
-	type args map[string]any
+	foreign := w.Job("a", nil)
+	foreign.ID += 1000
 	for _, c := range []struct {
-		name  string
 		limit Limit
-		args  args
+		job   *rivertype.JobRow
 		is    error
 		says  string
 	}{
-		{"unknown", Limit{Semaphore: "none"}, nil, ErrUnknownLimiter, `semaphore "none"`},
-		{"removed", Limit{DynamicWindow: "d", Key: "k"}, nil, ErrUnknownLimiter, `dynamic window "d"`},
-		{"missing field", Limit{Mutex: "m", Key: "{x}"}, args{"y": 1}, ErrKey, "field {x}"},
-		{"owner", Limit{Mutex: "m", Owner: "{metadata:batch}"}, nil, ErrKey, "{metadata:batch}"},
+		{Limit{Semaphore: "none"}, w.Job("a", nil), ErrUnknownLimiter, `semaphore "none"`},
+		{Limit{DynamicWindow: "d", Key: "k"}, w.Job("a", nil), ErrUnknownLimiter, `dynamic window "d"`},
+		{Limit{Mutex: "m", Key: "{x}"}, w.Job("a", map[string]any{"y": 1}), ErrKey, "field {x}"},
+		{Limit{Mutex: "m", Owner: "{metadata:batch}"}, w.Job("a", nil), ErrKey, "{metadata:batch}"},
+		{Limit{Mutex: "m"}, foreign, ErrForeignJob, "must lead to the database"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			job := w.Job("a", c.args)
-			s := start(th, job, weir.Must(Declare(Throttle{Limits: []Limit{c.limit}})))
-			<-s.done
-			require.ErrorIs(t, s.err, c.is)
-			require.ErrorContains(t, s.err, c.says)
-			var snooze *river.JobSnoozeError
-			require.NotErrorAs(t, s.err, &snooze)
-			assert.Eventually(t, func() bool {
-				mu.Lock()
-				defer mu.Unlock()
-				return len(events) > 0 && events[len(events)-1].Job == job.ID && events[len(events)-1].Kind == EventJobFailed
-			}, patience, time.Millisecond)
-		})
-	}
-	t.Run("foreign", func(t *testing.T) {
-		job := w.Job("a", nil)
-		job.ID += 1000
-		s := start(th, job, onMutex)
+		s := start(th, c.job, limits(c.limit))
 		<-s.done
-		require.ErrorIs(t, s.err, ErrForeignJob)
-	})
-	t.Run("not installed", func(t *testing.T) {
-		job := w.Job("a", nil)
-		require.ErrorIs(t, onMutex.WorkBegin(t.Context(), job), ErrNotInstalled)
-		worker := Throttled(river.WorkFunc(func(context.Context, *river.Job[noteArgs]) error { panic("unthrottled") }), onMutex)
-		require.ErrorIs(t, worker.Work(t.Context(), &river.Job[noteArgs]{JobRow: job}), ErrNotInstalled)
-	})
-	t.Run("check", func(t *testing.T) {
-		require.NoError(t, th.Check(t.Context(), onMutex, onOrders))
-		require.ErrorIs(t, th.Check(t.Context(), onMutex, weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "none"}}}))), ErrUnknownLimiter)
-	})
+		require.ErrorIs(t, s.err, c.is)
+		require.ErrorContains(t, s.err, c.says)
+		require.NotErrorAs(t, s.err, new(*river.JobSnoozeError))
+		e := <-events
+		assert.Equal(t, Event{Kind: EventJobFailed, Job: c.job.ID, JobKind: "a", Err: s.err}, e)
+	}
+	require.NoError(t, th.Check(t.Context(), onMutex, onOrders))
+	require.ErrorIs(t, th.Check(t.Context(), onMutex, limits(Limit{FixedWindow: "none"})), ErrUnknownLimiter)
+
+	require.ErrorIs(t, onMutex.WorkBegin(t.Context(), foreign), ErrNotInstalled)
+	worker := Throttled(river.WorkFunc(func(context.Context, *river.Job[noteArgs]) error { panic("unthrottled") }), onMutex)
+	require.ErrorIs(t, worker.Work(t.Context(), &river.Job[noteArgs]{JobRow: foreign}), ErrNotInstalled)
 }
 
-var onMutex = weir.Must(Declare(Throttle{Limits: []Limit{{Mutex: "m"}}}))
-
 func TestRemove(t *testing.T) {
-	w := newWorld(t)
-	th := w.throttler(Options{HandOver: -1})
-	ctx := t.Context()
-	ref := Ref{Type: Semaphore, Name: "s"}
+	w, th := newThrottler(t)
+	ctx, ref, d := t.Context(), Ref{Type: Semaphore, Name: "s"}, limits(Limit{Semaphore: "s"})
 	require.NoError(t, th.Remove(ctx, ref))
 	require.NoError(t, th.Set(ctx, Definition{Semaphore: "s", MaxCount: 1}))
-	d := weir.Must(Declare(Throttle{Limits: []Limit{{Semaphore: "s"}}}))
-	first := start(th, w.Job("a", nil), d).running(t)
-	second := start(th, w.Job("a", nil), d)
-	second.throttled(t)
+	first, second := w.begin(th, nil, d), w.refused(th, nil, d)
 	w.state(second.JobRow, rivertype.JobStateScheduled)
 	var used *InUseError
-	err := th.Remove(ctx, ref)
-	require.ErrorAs(t, err, &used)
+	require.ErrorAs(t, th.Remove(ctx, ref), &used)
 	assert.Equal(t, []int64{first.ID}, used.Holders)
 	assert.Equal(t, []int64{second.ID}, used.Waiters)
-	require.EqualError(t, err, `jobs: limiter in use: semaphore "s": jobs that hold it: 1, jobs that wait for it: 1`)
+	require.EqualError(t, used, `jobs: limiter in use: semaphore "s": jobs that hold it: 1, jobs that wait for it: 1`)
 	require.NoError(t, first.end(nil))
 	th.flush()
 	require.ErrorAs(t, th.Remove(ctx, ref), &used)
@@ -319,35 +245,26 @@ func TestRemove(t *testing.T) {
 	<-third.done
 	require.ErrorIs(t, third.err, ErrUnknownLimiter)
 	require.NoError(t, th.Set(ctx, Definition{Semaphore: "s", MaxCount: 1}))
-	require.NoError(t, start(th, w.Job("a", nil), d).running(t).end(nil))
+	w.work(th, nil, d)
 	require.ErrorIs(t, th.Remove(ctx, Ref{Semaphore, "s", "k"}), weir.ErrInvalidOptions)
 }
 
-func TestCancel(t *testing.T) {
-	w := newWorld(t)
-	th := w.throttler(Options{})
-	first := start(th, w.Job("a", nil), onMutex).running(t)
-	d := weir.Must(Declare(Throttle{Cancel: true, Limits: []Limit{{Mutex: "m"}}}))
-	second := start(th, w.Job("a", nil), d)
-	<-second.done
-	var cancel *river.JobCancelError
-	require.ErrorAs(t, second.err, &cancel)
-	var throttled *ThrottledError
-	require.ErrorAs(t, second.err, &throttled)
-	assert.Equal(t, Ref{Type: Mutex, Name: "m"}, throttled.Limiter)
-	assert.Zero(t, w.Int(`select count(*) from "weir".jobs_waiters`))
-	require.NoError(t, first.end(nil))
-}
-
-func TestMinDelay(t *testing.T) {
+func TestThrottle_CancelAndMinDelay(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{MinDelay: time.Minute})
-	first := start(th, w.Job("a", nil), onMutex).running(t)
+	first := w.begin(th, nil, onMutex)
+	cancelled := start(th, w.Job("a", nil), weir.Must(Declare(Throttle{Cancel: true, Limits: []Limit{{Mutex: "m"}}})))
+	<-cancelled.done
+	require.ErrorAs(t, cancelled.err, new(*river.JobCancelError))
+	var throttled *ThrottledError
+	require.ErrorAs(t, cancelled.err, &throttled)
+	assert.Equal(t, Ref{Type: Mutex, Name: "m"}, throttled.Limiter)
+	assert.Zero(t, w.Int(`select count(*) from "weir".jobs_waiters`))
 	for d, want := range map[*Declaration]time.Duration{
 		onMutex: time.Minute,
 		weir.Must(Declare(Throttle{MinDelay: time.Hour, Limits: []Limit{{Mutex: "m"}}})): time.Hour,
 	} {
-		s := start(th, w.Job("a", nil), d)
+		s := w.refused(th, nil, d)
 		// It was decided between the two times.
 		assert.GreaterOrEqual(t, w.wake(s)-s.AttemptedAt.UnixMicro(), want.Microseconds())
 		assert.LessOrEqual(t, w.wake(s)-w.Int(`select (extract(epoch from since) * 1000000)::bigint from "weir".jobs_waiters where job = $1`, s.ID), want.Microseconds())
@@ -355,133 +272,112 @@ func TestMinDelay(t *testing.T) {
 	require.NoError(t, first.end(nil))
 }
 
-// The batches of the documentation: a job that acquires, jobs in between, and one that releases; other batches wait.
-func TestBatches(t *testing.T) {
-	w := newWorld(t)
-	th := w.throttler(Options{HandOver: -1})
+// The batches of docs/jobs.md: a job that acquires, jobs in between, and one that releases; other batches wait.
+func TestAcquireAndRelease(t *testing.T) {
+	w, th := newThrottler(t)
 	require.NoError(t, th.Set(t.Context(), Definition{Semaphore: "batches", MaxCount: 1}))
-	type batchArgs struct {
+	type batch struct {
 		Batch string `json:"batch"`
 	}
 	limit := func(mode Mode, deadline time.Duration) *Declaration {
-		return weir.Must(Declare(Throttle{Limits: []Limit{{Semaphore: "batches", Owner: "{batch}", Mode: mode, Deadline: deadline}}}))
+		return limits(Limit{Semaphore: "batches", Owner: "{batch}", Mode: mode, Deadline: deadline})
 	}
 	ref := Ref{Type: Semaphore, Name: "batches"}
-	begin, inside, end := limit(Acquire, 0), limit(AcquireAndRelease, 0), limit(Release, 0)
-	first := start(th, w.Job("begin", batchArgs{"one"}), begin).running(t)
+	begin, inside, end := limit(Acquire, time.Hour), limit(AcquireAndRelease, 0), limit(Release, 0)
+	first := w.work(th, batch{"one"}, begin)
 	_, ok := Fence(first.ctx)
 	assert.True(t, ok)
-	require.NoError(t, first.end(nil))
 	w.state(first.JobRow, rivertype.JobStateCompleted)
-	th.flush()
-	waiting := start(th, w.Job("begin", batchArgs{"two"}), begin)
-	waiting.throttled(t)
-	require.NoError(t, start(th, w.rerun(first.JobRow), begin).running(t).end(nil)) // re-enters
+	waiting := w.refused(th, batch{"two"}, begin)
+	w.Exec(`update "weir".jobs_holders set acquired = acquired - interval '30 minutes', until = until - interval '30 minutes'`)
+	w.again(th, first, begin) // the deadline stays what it was
+	assert.EqualValues(t, 3600, w.Int(`select round(extract(epoch from until - acquired)) from "weir".jobs_holders`))
 	w.state(first.JobRow, rivertype.JobStateCompleted)
-	a := start(th, w.Job("part", batchArgs{"one"}), inside).running(t)
-	b := start(th, w.Job("part", batchArgs{"one"}), inside).running(t)
+	a, b := w.begin(th, batch{"one"}, inside), w.begin(th, batch{"one"}, inside)
 	require.NoError(t, a.end(nil))
 	require.NoError(t, b.end(nil))
 	th.flush()
 	assert.Equal(t, "one", must(th.Inspect(t.Context(), ref)).Holders[0].Owner)
-	last := start(th, w.Job("end", batchArgs{"one"}), end).running(t)
+	last := w.begin(th, batch{"one"}, end)
 	start(th, w.rerun(waiting.JobRow), begin).throttled(t) // held until the last job has ended
 	require.NoError(t, last.end(nil))
 	th.flush()
-	require.NoError(t, start(th, w.rerun(waiting.JobRow), begin).running(t).end(nil))
+	assert.Greater(t, must(th.Inspect(t.Context(), ref)).MeanHold, 3*time.Minute, "for how long the owner has held it, not how long its last job took")
+	w.again(th, waiting, begin)
 
 	// No job comes to release the slot: an operator does, or the deadline.
-	released, err := th.Release(t.Context(), ref, Holder{Owner: "two"})
-	require.NoError(t, err)
-	assert.True(t, released)
-	short := limit(Acquire, time.Hour)
-	require.NoError(t, start(th, w.Job("begin", batchArgs{"three"}), short).running(t).end(nil))
-	four := start(th, w.Job("begin", batchArgs{"four"}), short)
-	four.throttled(t)
-	assert.EqualValues(t, 3600, w.Int(`select round(extract(epoch from until - acquired)) from "weir".jobs_holders`))
+	assert.True(t, must(th.Release(t.Context(), ref, Holder{Owner: "two"})))
+	w.work(th, batch{"three"}, begin)
+	four := w.refused(th, batch{"four"}, begin)
 	w.Exec(`update "weir".jobs_holders set until = clock_timestamp()`)
-	require.NoError(t, start(th, w.rerun(four.JobRow), short).running(t).end(nil))
+	w.again(th, four, begin)
+	w.work(th, batch{"none"}, end) // it is not throttled, although its owner holds nothing and the limiter is full
 
-	// A release-only job whose owner holds nothing, or whose limiter is full, is not throttled.
-	require.NoError(t, start(th, w.Job("end", batchArgs{"none"}), end).running(t).end(nil))
+	// A semaphore with free slots does not look at all its holders. An owner whose deadline is over takes a slot again.
+	require.NoError(t, th.Set(t.Context(), Definition{Semaphore: "batches", MaxCount: 5}))
+	w.Exec(`update "weir".jobs_holders set until = now() - interval '1 minute'`)
+	w.work(th, batch{"four"}, begin)
+	assert.EqualValues(t, 1, w.Int(`select count(*) from "weir".jobs_holders where until > now() + interval '50 minutes'`))
 }
 
-// For how long an owner has held a slot is what counts for those who wait, not how long its last job took.
-func TestHoldOfABatchIsLearned(t *testing.T) {
-	w := newWorld(t)
-	th := w.throttler(Options{HandOver: -1})
-	limit := func(mode Mode) *Declaration {
-		return weir.Must(Declare(Throttle{Limits: []Limit{{Mutex: "m", Owner: "b", Mode: mode}}}))
-	}
-	require.NoError(t, start(th, w.Job("begin", nil), limit(Acquire)).running(t).end(nil))
-	w.Exec(`update "weir".jobs_holders set acquired = acquired - interval '1 hour'`)
-	require.NoError(t, start(th, w.Job("part", nil), limit(AcquireAndRelease)).running(t).end(nil))
-	th.flush()
-	require.NoError(t, start(th, w.Job("end", nil), limit(Release)).running(t).end(nil))
-	th.flush()
-	info, err := th.Inspect(t.Context(), Ref{Type: Mutex, Name: "m"})
-	require.NoError(t, err)
-	assert.GreaterOrEqual(t, info.MeanHold, time.Hour)
-}
-
-// The worker of a release-only job in strict mode holds the slot until the job is finalized.
-func TestReleaseStrict(t *testing.T) {
-	w := newWorld(t)
-	th := w.throttler(Options{HandOver: -1})
-	limit := func(mode Mode) *Declaration {
-		return weir.Must(Declare(Throttle{Strict: true, Limits: []Limit{{Mutex: "m", Owner: "b", Mode: mode}}}))
-	}
-	require.NoError(t, start(th, w.Job("begin", nil), limit(Acquire)).running(t).end(nil))
-	last := start(th, w.Job("end", nil), limit(Release)).running(t)
+// A job with mode Release in strict mode holds the slot until it is finalized.
+func TestRelease_Strict(t *testing.T) {
+	w, th := newThrottler(t)
+	limit := func(mode Mode) *Declaration { return strict(Limit{Mutex: "m", Owner: "b", Mode: mode}) }
+	w.work(th, nil, limit(Acquire))
+	last := w.begin(th, nil, limit(Release))
 	require.Error(t, last.end(assert.AnError))
 	w.state(last.JobRow, rivertype.JobStateRetryable)
-	other := weir.Must(Declare(Throttle{Limits: []Limit{{Mutex: "m"}}}))
-	waits := start(th, w.Job("other", nil), other)
-	waits.throttled(t)
-	again := start(th, w.rerun(last.JobRow), limit(Release)).running(t)
-	require.NoError(t, again.end(nil))
+	waits := w.refused(th, nil, onMutex)
+	w.again(th, last, limit(Release))
 	w.state(last.JobRow, rivertype.JobStateCompleted)
-	require.NoError(t, start(th, w.rerun(waits.JobRow), other).running(t).end(nil))
+	w.again(th, waits, onMutex)
 }
 
+// A job waits in its worker until the slot is released, or the client stops, which costs no attempt.
 func TestHandOver(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: time.Minute, HandOverWorkers: 1})
-	first := start(th, w.Job("a", nil), onMutex).running(t)
+	first := w.begin(th, nil, onMutex)
+	inWorker := func(n int64) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			th.batcher.mu.Lock()
+			pending := len(th.batcher.requests)
+			th.batcher.mu.Unlock()
+			return pending == 0 && w.Int(`select count(*) from "weir".jobs_waiters where in_worker`) == n
+		}, patience, time.Millisecond)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	job, p, stopped := w.Job("a", nil), th.Plugin().(*plugin), make(chan error)
+	go func() {
+		stopped <- p.Work(ctx, job, func(ctx context.Context) error {
+			return onMutex.Work(ctx, job, func(ctx context.Context) error { return p.WorkBegin(ctx, job) })
+		})
+	}()
+	inWorker(1)
+	w.refused(th, nil, onMutex) // there is one place only
+	cancel()
+	require.ErrorAs(t, <-stopped, new(*river.JobSnoozeError))
 	waits := make(chan *started)
-	job := w.Job("a", nil)
+	job = w.rerun(job)
 	go func() { waits <- start(th, job, onMutex) }()
-	require.Eventually(t, func() bool {
-		return w.Int(`select count(*) from "weir".jobs_waiters where in_worker`) == 1
-	}, patience, time.Millisecond)
-	start(th, w.Job("a", nil), onMutex).throttled(t) // there is one place only
+	inWorker(1)
 	require.NoError(t, first.end(nil))
-	second := <-waits
-	require.NoError(t, second.running(t).end(nil))
+	require.NoError(t, (<-waits).running(t).end(nil))
 }
 
-func TestDatabaseLost(t *testing.T) {
+func TestThrottler_DatabaseLost(t *testing.T) {
 	w := newWorld(t)
-	pool := jobstest.Pool(t, w.Pool.Config().ConnString(), 5)
-	var mu sync.Mutex
-	var events []EventKind
-	th := w.throttlerOn(pool, Options{OnEvent: func(e Event) {
-		mu.Lock()
-		defer mu.Unlock()
-		events = append(events, e.Kind)
-	}})
+	events := make(chan EventKind, 10)
+	th := w.throttlerOn(jobstest.Pool(t, w.Pool.Config().ConnString(), 5), Options{OnEvent: func(e Event) { events <- e.Kind }})
 	w.Exec(`alter table "weir".jobs_keys rename to gone`)
-	snooze := start(th, w.Job("a", nil), onMutex).throttled(t)
-	assert.GreaterOrEqual(t, snooze.Duration, time.Second)
+	assert.GreaterOrEqual(t, start(th, w.Job("a", nil), onMutex).throttled(t).Duration, time.Second)
 	w.Exec(`alter table "weir".gone rename to jobs_keys`)
-	require.NoError(t, start(th, w.Job("a", nil), onMutex).running(t).end(nil))
-	require.Eventually(t, func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(events) == 2 && events[0] == EventDatabaseLost && events[1] == EventDatabaseRecovered
-	}, patience, time.Millisecond)
+	w.work(th, nil, onMutex)
+	assert.Equal(t, []EventKind{EventDatabaseLost, EventDatabaseRecovered}, []EventKind{<-events, <-events})
 	th.Close()
-	start(th, w.Job("a", nil), onMutex).throttled(t)
+	w.refused(th, nil, onMutex)
 }
 
 func TestUnthrottled(t *testing.T) {
@@ -494,21 +390,24 @@ func TestUnthrottled(t *testing.T) {
 		return onMutex.WorkBegin(ctx, job)
 	}))
 	assert.True(t, ran)
+	require.ErrorIs(t, p.Work(t.Context(), job, func(ctx context.Context) error {
+		return Unthrottled().(*plugin).Work(ctx, job, nil)
+	}), weir.ErrInvalidOptions, "two plugins")
 }
 
-func TestNewWithoutTables(t *testing.T) {
+func TestNew_Tables(t *testing.T) {
 	w := newWorld(t)
-	_, err := New(t.Context(), w.Pool, &Options{Schema: "nowhere", RiverSchema: w.River})
-	require.ErrorContains(t, err, "jobs.Migrate")
-	_, err = New(t.Context(), w.Pool, &Options{Schema: w.Schema, RiverSchema: "nowhere"})
-	require.ErrorContains(t, err, "River's migrations")
+	fails := func(pool *world, o Options, says string) {
+		t.Helper()
+		_, err := New(t.Context(), pool.Pool, &o)
+		require.ErrorContains(t, err, says)
+	}
+	right := Options{Schema: w.Schema, RiverSchema: w.River}
+	fails(w, Options{Schema: "nowhere", RiverSchema: w.River}, "jobs.Migrate")
+	fails(w, Options{Schema: w.Schema, RiverSchema: "nowhere"}, "River's migrations")
+	fails(&world{DB: &jobstest.DB{}}, right, "the pool is nil")
 	require.NoError(t, Migrate(t.Context(), w.Pool, w.Schema)) // again
-	_, err = New(t.Context(), nil, nil)
-	require.ErrorContains(t, err, "the pool is nil")
-}
 
-func TestNew_VersionOfTables(t *testing.T) {
-	w := newWorld(t)
 	events := make(chan Event, 1)
 	w.Exec(`insert into "weir".jobs_migrations (version) values (999)`)
 	w.throttler(Options{OnEvent: func(e Event) { events <- e }})
@@ -516,8 +415,7 @@ func TestNew_VersionOfTables(t *testing.T) {
 	assert.Equal(t, EventNewerSchema, e.Kind)
 	assert.EqualError(t, e.Err, "the tables for throttling have version 999, and this program knows version 2")
 	w.Exec(`delete from "weir".jobs_migrations where version > 1`)
-	_, err := New(t.Context(), w.Pool, &Options{Schema: w.Schema, RiverSchema: w.River})
-	require.ErrorContains(t, err, "the tables for throttling have version 1, and this program needs version 2: call jobs.Migrate first")
+	fails(w, right, "the tables for throttling have version 1, and this program needs version 2: call jobs.Migrate first")
 }
 
 // Jobs that use up the pool keep their slots, and other jobs are granted.
@@ -525,24 +423,23 @@ func TestThrottler_PoolUsedUp(t *testing.T) {
 	w := newWorld(t)
 	pool := jobstest.Pool(t, w.Pool.Config().ConnString(), 1)
 	th := w.throttlerOn(pool, Options{})
-	s := start(th, w.Job("a", nil), onMutex).running(t)
+	s := w.begin(th, nil, onMutex)
 	conn, err := pool.Acquire(t.Context())
 	require.NoError(t, err)
 	defer conn.Release()
-	until := w.Int(`select (extract(epoch from until) * 1000000)::bigint from "weir".jobs_holders`)
+	const until = `select (extract(epoch from until) * 1000000)::bigint from "weir".jobs_holders`
+	before := w.Int(until)
 	th.renew()
-	assert.Greater(t, w.Int(`select (extract(epoch from until) * 1000000)::bigint from "weir".jobs_holders`), until)
+	assert.Greater(t, w.Int(until), before)
 	require.NoError(t, s.end(nil))
-	require.NoError(t, start(th, w.Job("a", nil), onMutex).running(t).end(nil))
+	w.work(th, nil, onMutex)
 }
 
 func TestCleanUp(t *testing.T) {
-	w := newWorld(t)
-	th := w.throttler(Options{HandOver: -1})
-	first := start(th, w.Job("a", orderArgs{1}), onOrders).running(t)
-	gone := start(th, w.Job("a", orderArgs{1}), onOrders)
-	gone.throttled(t)
-	require.NoError(t, start(th, w.Job("a", orderArgs{2}), onOrders).running(t).end(nil))
+	w, th := newThrottler(t)
+	first := w.begin(th, orderArgs{1}, onOrders)
+	gone := w.refused(th, orderArgs{1}, onOrders)
+	w.work(th, orderArgs{2}, onOrders)
 	th.flush()
 	w.state(gone.JobRow, rivertype.JobStateCancelled)
 	w.Exec(`update "weir".jobs_keys set expires = now() - interval '1 day'`)
@@ -550,57 +447,7 @@ func TestCleanUp(t *testing.T) {
 	require.NoError(t, th.cleanUp(t.Context()))
 	assert.Zero(t, w.Int(`select count(*) from "weir".jobs_waiters`))
 	assert.EqualValues(t, 1, w.Int(`select count(*) from "weir".jobs_keys`)) // the one that is held
-	start(th, w.Job("a", orderArgs{1}), onOrders).throttled(t)
-	require.NoError(t, start(th, w.Job("a", orderArgs{2}), onOrders).running(t).end(nil)) // made again
+	w.refused(th, orderArgs{1}, onOrders)
+	w.work(th, orderArgs{2}, onOrders) // made again
 	require.NoError(t, first.end(nil))
-}
-
-func TestPluginTwiceAndOfTwoThrottlers(t *testing.T) {
-	w := newWorld(t)
-	th, other := w.throttler(Options{}), w.throttler(Options{})
-	require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "f", Limit: 100, Interval: time.Hour}))
-	d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "f"}}}))
-	run := func(a, b *plugin) error {
-		job := w.Job("a", nil)
-		return a.Work(t.Context(), job, func(ctx context.Context) error {
-			return b.Work(ctx, job, func(ctx context.Context) error {
-				return d.Work(ctx, job, func(ctx context.Context) error {
-					if err := a.WorkBegin(ctx, job); err != nil {
-						return err
-					}
-					if err := b.WorkBegin(ctx, job); err != nil {
-						return err
-					}
-					return d.WorkBegin(ctx, job)
-				})
-			})
-		})
-	}
-	one, two := th.Plugin().(*plugin), other.Plugin().(*plugin)
-	require.NoError(t, run(one, th.Plugin().(*plugin)))
-	assert.Equal(t, 1, must(th.Inspect(t.Context(), Ref{Type: FixedWindow, Name: "f"})).Used)
-	require.ErrorIs(t, run(one, two), weir.ErrInvalidOptions)
-}
-
-// A job that waits in its worker when the client stops costs no attempt.
-func TestClientStops(t *testing.T) {
-	w := newWorld(t)
-	th := w.throttler(Options{HandOver: time.Minute})
-	first := start(th, w.Job("a", nil), onMutex).running(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	job := w.Job("a", nil)
-	p := th.Plugin().(*plugin)
-	done := make(chan error)
-	go func() {
-		done <- p.Work(ctx, job, func(ctx context.Context) error {
-			return onMutex.Work(ctx, job, func(ctx context.Context) error { return p.WorkBegin(ctx, job) })
-		})
-	}()
-	require.Eventually(t, func() bool { return w.Int(`select count(*) from "weir".jobs_waiters where in_worker`) == 1 }, patience, time.Millisecond)
-	cancel()
-	var snooze *river.JobSnoozeError
-	require.ErrorAs(t, <-done, &snooze)
-	require.NoError(t, first.end(nil))
-	th.flush()
-	require.NoError(t, start(th, w.rerun(job), onMutex).running(t).end(nil))
 }

@@ -28,7 +28,7 @@ func storeConfig(server, store, more string) string {
     - {match: /open, upstream: server, policies: [open]}
 %s`, store, more), fmt.Sprintf(`
 limiters:
-  overall: {fixed_window: {permit_limit: 3, window: 1h}, store: shared}
+  overall: {sliding_window: {permit_limit: 3, window: 10h, segments_per_window: 10}, store: shared}
   open: {fixed_window: {permit_limit: 3, window: 1h}, store: shared}
 # %d
 `, time.Now().UnixNano()))

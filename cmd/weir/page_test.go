@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -20,7 +21,7 @@ import (
 )
 
 // TestPage_FiveMinutes runs the commands of docs/gateway.md, as a newcomer does, and compares what they print. Only the
-// ports are others.
+// ports are others, and the test itself is the program, which need not be built again.
 func TestPage_FiveMinutes(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{"bash", "curl", "python3"} {
@@ -28,11 +29,7 @@ func TestPage_FiveMinutes(t *testing.T) {
 			t.Skipf("the page's commands need %s: %v", program, err)
 		}
 	}
-	root, err := filepath.Abs("../..")
-	require.NoError(t, err)
-	text, err := os.ReadFile(filepath.Join(root, "docs", "gateway.md"))
-	require.NoError(t, err)
-	_, section, ok := strings.Cut(string(text), "\n## Five minutes\n")
+	_, section, ok := strings.Cut(read(t, "../../docs/gateway.md"), "\n## Five minutes\n")
 	require.True(t, ok)
 	section, _, _ = strings.Cut(section, "\n## ")
 	commands, shown := fenced(section, "sh"), fenced(section, "")
@@ -40,28 +37,30 @@ func TestPage_FiveMinutes(t *testing.T) {
 	require.Len(t, shown, 1)
 
 	dir := t.TempDir()
+	require.Equal(t, "go install ./cmd/weir\n", commands[0])
+	commands[0] = ""
+	program := fmt.Sprintf("#!/bin/sh\n%s=1 exec '%s' \"$@\"\n", asProgram, os.Args[0])
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "weir"), []byte(program), 0o700))
 	const end = "\n--- the end of a block ---\n"
-	script := "set -eu\ncd '" + root + "'\n"
-	for i, block := range commands {
+	script := "set -eu\ncd '" + dir + "'\n"
+	for _, block := range commands {
 		script += block + "printf '" + strings.ReplaceAll(end, "\n", `\n`) + "'\n"
-		if i == 0 {
-			script += "cd '" + dir + "'\n"
-		}
 	}
 	ports := freePorts(t, 3)
 	script = strings.NewReplacer("8080", ports[0], "9900", ports[1], "9001", ports[2]).Replace(script)
+	script = strings.ReplaceAll(script, "10s}", "1000s}") // on a slow machine, the requests take so long that the bucket gets one back
 	script = strings.Replace(script, "weir gateway -config", "weir gateway -admin 127.0.0.1:"+ports[1]+" -config", 1)
 
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // it compiles
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	bash := exec.CommandContext(ctx, "bash", "-c", script)
-	bash.Env = append(os.Environ(), "GOBIN="+dir, "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	bash.Env = append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 	bash.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	bash.WaitDelay = time.Second // a failed script leaves its servers behind, and they keep its output open
 	bash.Cancel = func() error { return syscall.Kill(-bash.Process.Pid, syscall.SIGKILL) }
 	var stdout, stderr bytes.Buffer
 	bash.Stdout, bash.Stderr = &stdout, &stderr
-	err = bash.Run()
+	err := bash.Run()
 	_ = syscall.Kill(-bash.Process.Pid, syscall.SIGKILL) // what a failed script leaves behind
 	log, _ := os.ReadFile(filepath.Join(dir, "weir.log"))
 	require.NoError(t, err, "%s\n%s\n%s", stdout.String(), stderr.String(), log)
@@ -94,7 +93,7 @@ func pattern(shown string) string {
 	lines := strings.Split(strings.TrimSpace(shown), "\n")
 	for i, line := range lines {
 		line = regexp.QuoteMeta(line)
-		line = regexp.MustCompile(`t=\d+`).ReplaceAllString(line, `t=\d+`)
+		line = regexp.MustCompile(`([tw])=\d+`).ReplaceAllString(line, `$1=\d+`)
 		lines[i] = regexp.MustCompile(`^Retry-After: \d+`).ReplaceAllString(line, `Retry-After: \d+`)
 	}
 	return "^" + strings.Join(lines, `\s*\n`) + `\s*$`

@@ -94,7 +94,7 @@ func TestRLS_Reload(t *testing.T) {
 	t.Parallel()
 	limit := func(n int, fields string) string {
 		return fmt.Sprintf("rls: {%s domains: [{domain: edge, descriptors: [{key: a, rate_limit: {requests_per_unit: %d, unit: hour}}, "+
-			"{key: b, rate_limit: {requests_per_unit: %d, unit: hour, mode: envoy}}]}]}\n", fields, n, n)
+			"{key: b, rate_limit: {requests_per_unit: %d, unit: year, mode: envoy}}]}]}\n", fields, n, n)
 	}
 	p := startRLS(t, limit(1, ""))
 	e := p.envoy()
@@ -179,7 +179,7 @@ func TestRLS_RatelimitConfig(t *testing.T) {
 		return fmt.Sprintf("domain: edge\ndescriptors:\n  - key: a\n    rate_limit:\n      unit: %s\n      requests_per_unit: %d\n", unit, n)
 	}
 	const internal = "domain: internal\ndescriptors:\n  - key: x\n    rate_limit: {unlimited: true}\n"
-	version("1", edge(1, "hour"), internal)
+	version("1", edge(1, "year"), internal)
 	for _, name := range []string{"edge.yaml", "internal.yaml"} {
 		require.NoError(t, os.Symlink("..data/"+name, filepath.Join(dir, name)))
 	}
@@ -192,7 +192,7 @@ func TestRLS_RatelimitConfig(t *testing.T) {
 	_, body := get(t, p.adminURL("/ready"))
 	assert.Contains(t, body, dir)
 
-	version("2", edge(1_000_000, "hour"), internal) // in this mode, what is rejected counts
+	version("2", edge(1_000_000, "year"), internal) // in this mode, what is rejected counts
 	require.Eventually(t, func() bool { return e.code("edge", "a=1") == okay }, patience, 100*time.Millisecond, "without a signal")
 	version("3", edge(1, "fortnight"), "domain: edge\n")
 	p.signal(syscall.SIGHUP)
@@ -200,7 +200,7 @@ func TestRLS_RatelimitConfig(t *testing.T) {
 	p.awaitLog(`edge.yaml:5:13: descriptors[0].rate_limit.unit: must be one of second, minute`)
 	p.awaitLog(`internal.yaml:1:9: domain: must not be \"edge\", which is in ` + filepath.Join(dir, "edge.yaml"))
 	assert.Equal(t, okay, e.code("internal", "x=1"))
-	version("4", edge(100, "hour"), internal)
+	version("4", edge(100, "year"), internal)
 	p.signal(syscall.SIGHUP)
 	require.Eventually(t, func() bool {
 		_, body := get(t, p.adminURL("/ready"))

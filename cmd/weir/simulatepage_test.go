@@ -1,10 +1,10 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -27,11 +27,7 @@ const simulatePage = "docs/simulate.md" // from the root of the repository
 func TestSimulatePage(t *testing.T) {
 	template := read(t, "testdata/simulate.md")
 	t.Chdir("../..")
-	program := filepath.Join(t.TempDir(), "weir")
-	// Under the race detector, the simulations of the page would take ten times as long.
-	built, err := exec.Command("go", "build", "-o", program, "./cmd/weir").CombinedOutput()
-	require.NoError(t, err, "%s", built)
-	template = runCommands(t, program, template)
+	template = runCommands(t, template)
 	defs, err := fieldtable.Definitions([]byte(weir("", "schema", "-load").out))
 	require.NoError(t, err)
 	made, err := fieldtable.Fill(template, loadTables(t, template, defs))
@@ -83,13 +79,15 @@ func loadTables(t *testing.T, template string, defs map[string]*fieldtable.Defin
 }
 
 var (
-	shellBlock = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
-	outputLine = regexp.MustCompile(`(?m)^\{\{output(: .*)?\}\}$`)
+	shellBlock  = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
+	outputFlags = regexp.MustCompile(`-(o|out|expect) ('[^']*'|\S+)\s*`)
+	outputLine  = regexp.MustCompile(`(?m)^\{\{output(: .*)?\}\}$`)
 )
 
 // runCommands runs the commands of a page, and fills in what they print.
-func runCommands(t *testing.T, program, template string) string {
+func runCommands(t *testing.T, template string) string {
 	t.Helper()
+	simulated := make(map[string]*simulate.Result)
 	var page strings.Builder
 	rest := template
 	for {
@@ -98,7 +96,7 @@ func runCommands(t *testing.T, program, template string) string {
 			page.WriteString(rest)
 			return page.String()
 		}
-		printed := runBlock(t, program, rest[at[2]:at[3]])
+		printed := runBlock(t, simulated, rest[at[2]:at[3]])
 		page.WriteString(rest[:at[1]])
 		rest = rest[at[1]:]
 		end := len(rest)
@@ -116,8 +114,9 @@ func runCommands(t *testing.T, program, template string) string {
 	}
 }
 
-// runBlock runs the commands of a block that are weir simulate, and returns what they print.
-func runBlock(t *testing.T, program, block string) string {
+// runBlock runs the commands of a block that are weir simulate, and returns what they print. What a command before it has simulated
+// for another format of the output is not simulated again: under the race detector it takes ten times as long.
+func runBlock(t *testing.T, simulated map[string]*simulate.Result, block string) string {
 	t.Helper()
 	var printed strings.Builder
 	for command := range strings.Lines(strings.ReplaceAll(block, "\\\n", " ")) {
@@ -139,11 +138,19 @@ func runBlock(t *testing.T, program, block string) string {
 			}(args[i+1])
 		}
 		var out, stderr strings.Builder
-		run := exec.Command(program, args...)
-		run.Stdout, run.Stderr = &out, &stderr
-		_ = run.Run()
+		c := newCommand(nil, &out, &stderr)
+		key := outputFlags.ReplaceAllString(line, "")
+		c.runScenario = func(ctx context.Context, s simulate.Scenario) (r *simulate.Result, err error) {
+			key += "+"
+			if r = simulated[key]; r == nil {
+				r, err = simulate.Run(ctx, s)
+				simulated[key] = r
+			}
+			return r, err
+		}
+		status := c.run(args)
 		unmet := strings.Contains(stderr.String(), "weir simulate: expected ")
-		assert.Equal(t, map[bool]int{false: 0, true: 1}[unmet], run.ProcessState.ExitCode(), "%s\n%s", command, &stderr)
+		assert.Equal(t, map[bool]int{false: 0, true: 1}[unmet], status, "%s\n%s", command, &stderr)
 		printed.WriteString(out.String() + stderr.String())
 	}
 	return printed.String()

@@ -27,7 +27,7 @@ var ceilings = map[string]counts{
 	"dashboard":              {3600, 2150, 28},
 	"telemetry":              {1480, 2750, 12},
 	"simulate":               {5160, 3850, 90},
-	"cmd":                    {7900, 6000, 0},
+	"cmd":                    {7720, 6000, 0},
 	"internal":               {1300, 1050, 0},
 	"weirtest":               {250, 350, 30},
 	".":                      {100, 50, 9},
@@ -61,22 +61,14 @@ var large = map[string][2]int{
 	"transport/weirgrpc.outgoingCall":              {16, 15},
 	"transport/weirhttp.exchange":                  {19, 18},
 	"transport/weirhttp/internal/handlerio.writer": {10, 25},
-	"transport/weirrls.check":                      {25, 3},
-	"transport/weirrls.decision":                   {14, 51},
 }
 
 // At most a tenth of the arrows of a room run back up. In these rooms more do.
 var backUp = map[string]int{
-	"cmd/weir":                              5,
-	"cmd/weir/internal/gateway":             2,
-	"cmd/weir/internal/gateway/proxy":       8,
-	"cmd/weir/internal/gateway/upstream":    2,
-	"cmd/weir/internal/rls":                 2,
 	"transport/internal/admission":          3,
 	"transport/weirgrpc":                    7,
 	"transport/weirhttp":                    5,
 	"transport/weirhttp/internal/handlerio": 1,
-	"transport/weirrls":                     14,
 }
 
 func TestGroupsStaySmall(t *testing.T) {

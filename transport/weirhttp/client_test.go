@@ -147,23 +147,6 @@ func TestTransport_TimedOutPostIsNotRetried(t *testing.T) {
 	}
 }
 
-// A timeout's context ends when the strategy returns. The body can be read after that.
-func TestTransport_BodyOutlivesTheTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := &fakeBase{answer: inTurn(200)}
-		for range 3 { // the timeout arms its context in advance once it was asked for Done
-			transport := roundTripper(t, base, nil, timeout.New(time.Second, nil))
-			resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
-			require.NoError(t, err)
-			time.Sleep(time.Minute)
-			assert.Equal(t, "OK", readAll(t, resp))
-		}
-		for _, r := range base.requests {
-			assert.ErrorIs(t, r.Context().Err(), context.Canceled, "the attempt ends with its body")
-		}
-	})
-}
-
 // The context of an attempt ends with that of the strategies until the response is there.
 func TestTransport_ContextOfAnAttempt(t *testing.T) {
 	type key struct{}

@@ -1,6 +1,7 @@
 package window
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -30,9 +31,14 @@ func rulesOf(limit int64, interval time.Duration, buckets int64) Rules {
 }
 
 func mustRead(t testing.TB, state string, r Rules, now int64) *Window {
-	w, err := Read(state, r, now)
+	w, err := readOne(state, r, now)
 	require.NoError(t, err, "%q", state)
 	return w
+}
+
+func readOne(state string, r Rules, now int64) (*Window, error) {
+	all, err := Read(map[string]string{"": state}, r, now)
+	return all[""], err
 }
 
 // free is FirstFree in numbers of buckets.
@@ -71,141 +77,213 @@ func TestWindow_SlidingExample(t *testing.T) {
 	assert.Len(t, strings.Fields(state), 2, "the bucket that has left the window is forgotten: %q", state)
 }
 
-// A naiveWindow is a list of the buckets in which executions began, and one of reservations.
-type naiveWindow struct {
-	buckets  int64
-	starts   []int64
-	reserved []int64
+// A model keeps the states of a window's keys as the database does, and lists of what began and what is reserved.
+type model struct {
+	Rules
+	t              testing.TB
+	now            int64 // µs
+	states         map[string]string
+	starts, places []entry
+	keys           map[string]*Window // as they were read last
+	bucket         int64              // the current bucket
 }
 
-func (m *naiveWindow) started(from, to int64) (n int64) {
-	for _, s := range m.starts {
-		if s >= from && s <= to {
+// An entry is an execution or a reservation.
+type entry struct {
+	key string
+	at  int64
+}
+
+func newModel(t testing.TB, r Rules) *model {
+	return &model{Rules: r, t: t, now: 1_700_006_400 * second, states: map[string]string{}}
+}
+
+// sharing are the rules of a dynamic window, as jobs.Definition makes them.
+func sharing(interval time.Duration, buckets int64, s Shares) Rules {
+	r := rulesOf(s.Max, interval, buckets)
+	r.Shares = &s
+	return r
+}
+
+// read reads the states as a batch does that needs these keys.
+func (m *model) read(keys ...string) map[string]*Window {
+	for _, key := range keys {
+		m.states[key] = m.states[key]
+	}
+	var err error
+	m.keys, err = Read(m.states, m.Rules, m.now)
+	require.NoError(m.t, err)
+	w := m.keys[keys[0]]
+	m.bucket = w.now
+	lapsed := m.now >= w.now*w.Bucket+LapseAfter(w.Bucket)
+	m.starts = slices.DeleteFunc(m.starts, func(e entry) bool { return e.at <= m.bucket-m.Buckets })
+	m.places = slices.DeleteFunc(m.places, func(e entry) bool { return e.at < m.bucket || e.at == m.bucket && lapsed })
+	m.save() // without what no longer has an effect
+	return m.keys
+}
+
+func (m *model) save() {
+	for key, w := range m.keys {
+		m.states[key] = w.String()
+	}
+}
+
+// start reports whether an execution of the key begins.
+func (m *model) start(key string) bool {
+	w := m.read(key)[key]
+	free := w.Admits(false)
+	if free {
+		w.Start()
+		m.starts = append(m.starts, entry{key, w.now})
+		m.save()
+	}
+	return free
+}
+
+// fill starts as many of each key as there may be, in turn, and returns how many of each began.
+func (m *model) fill(keys ...string) (n []int64) {
+	for more := true; more; {
+		more = false
+		for _, key := range keys {
+			more = m.start(key) || more
+		}
+	}
+	for _, key := range keys {
+		n = append(n, m.read(key)[key].Started())
+	}
+	return n
+}
+
+// count counts entries in the window that ends at a bucket; of all keys if key is "".
+func (m *model) count(entries []entry, key string, end int64) (n int64) {
+	for _, e := range entries {
+		if (key == "" || e.key == key) && e.at > end-m.Buckets && e.at <= end {
 			n++
 		}
 	}
 	return n
 }
 
-func (m *naiveWindow) fits(at, now, limit int64) bool {
-	for end := at; end < at+m.buckets; end++ {
-		n := m.started(end-m.buckets+1, end)
-		for _, r := range m.reserved {
-			if r >= now && r > end-m.buckets && r <= end {
-				n++
+// limit computes the limit of a key by going through all keys.
+func (m *model) limit(key string, at int64) (limit int64, ok bool) {
+	s := m.Shares
+	if s == nil {
+		return m.Limit, true
+	}
+	n, rank, in := int64(0), int64(0), false
+	for other := range m.keys {
+		if m.count(m.starts, other, at)+m.count(m.places, other, at) > 0 {
+			n++
+			in = in || other == key
+			if other < key {
+				rank++
 			}
 		}
-		if n+1 > limit {
-			return false
+	}
+	if !in {
+		if n++; n > s.Keys {
+			return 0, false
 		}
 	}
-	return true
-}
-
-func (m *naiveWindow) firstFree(from, now, limit int64) int64 {
-	for !m.fits(from, now, limit) {
-		from++
+	if s.Capacity == 0 {
+		return s.Max, true
 	}
-	return from
+	limit = s.Capacity / n
+	if rank < s.Capacity%n {
+		limit++
+	}
+	return max(s.Min, min(limit, s.Max)), true
 }
 
-// Whatever starts, reserves and withdraws in whatever order: the window says what a list of all starts says.
-func TestWindow_AgainstAListOfStarts(t *testing.T) {
-	for seed := range uint64(60) {
+func (m *model) hasCapacity(at int64) bool {
+	return m.Shares == nil || m.Shares.AtOnce || m.Shares.Capacity == 0 || m.count(m.starts, "", at) < m.Shares.Capacity
+}
+
+// hasRoom reports whether one more execution may begin in a bucket, beside all reservations of the key.
+func (m *model) hasRoom(key string, at int64) bool {
+	limit, ok := m.limit(key, at)
+	for end := at; end < at+m.Buckets; end++ {
+		ok = ok && m.count(m.starts, key, end)+m.count(m.places, key, end) < limit
+	}
+	return ok && m.hasCapacity(at)
+}
+
+// Whatever begins, is reserved and is taken back in whatever order, by a clock that is set back by up to a window and on
+// again: a window says what lists of all executions and reservations say.
+func TestWindow_AgainstLists(t *testing.T) {
+	for seed := range uint64(90) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		r := Rules{Bucket: second * (1 + rnd.Int64N(3)), Buckets: 1 + rnd.Int64N(6), Limit: 1 + rnd.Int64N(5)}
-		m := &naiveWindow{buckets: r.Buckets}
-		now := 1_700_000_000*second + rnd.Int64N(second)
-		state := ""
-		const fail = "seed %d, rules %+v, state %q"
-		for range 60 {
-			now += rnd.Int64N(2) * rnd.Int64N(r.Bucket*r.Buckets*3/2)
-			w := mustRead(t, state, r, now)
-			require.Equal(t, now/r.Bucket, w.now, fail, seed, r, state)
-			if now%r.Bucket >= LapseAfter(r.Bucket) { // reservations in this bucket are due, and keep no other job out
-				for i, at := range m.reserved {
-					if at == w.now {
-						m.reserved[i]--
-					}
-				}
+		keys := []string{"a"}
+		if seed%3 > 0 {
+			s := Shares{Capacity: 3 + rnd.Int64N(12), Min: 1 + rnd.Int64N(3), AtOnce: rnd.IntN(3) == 0}
+			s.Max, s.Keys = s.Min+rnd.Int64N(s.Capacity-s.Min+1), s.Capacity/s.Min
+			if rnd.IntN(4) == 0 {
+				s = Shares{Min: r.Limit, Max: r.Limit, Keys: 2}
 			}
-			for range rnd.IntN(6) { // one transaction may do many things
-				require.Equal(t, m.started(w.now-r.Buckets+1, w.now), w.Started(), fail, seed, r, state)
-				switch from := w.now + rnd.Int64N(2)*rnd.Int64N(r.Buckets*2); rnd.IntN(5) {
+			r.Shares, r.Limit = &s, s.Max
+			keys = []string{"a", "b", "c", "d", "e"}[:1+rnd.IntN(5)]
+		}
+		m := newModel(t, r)
+		clock, setBack := m.now+rnd.Int64N(second), seed%2 == 0
+		for range 30 {
+			clock += rnd.Int64N(2) * rnd.Int64N(r.Interval()*3/2)
+			if m.now = clock; setBack && rnd.IntN(3) == 0 {
+				m.now -= rnd.Int64N(r.Buckets+1) * r.Bucket
+			}
+			latest := m.now / r.Bucket
+			for _, e := range m.starts {
+				latest = max(latest, e.at)
+			}
+			ws := m.read(keys...)
+			fail := fmt.Sprintf("seed %d, rules %+v %+v, now %d in %d, states %q", seed, r, r.Shares, m.now, m.bucket, m.states)
+			require.Equal(t, latest, m.bucket, "the time never runs backwards: "+fail)
+			for range rnd.IntN(20) { // one transaction may do many things
+				key := keys[rnd.IntN(1+rnd.IntN(len(keys)))] // the first come most
+				w, from := ws[key], m.bucket+rnd.Int64N(2)*rnd.Int64N(r.Buckets*2)
+				limit, ok := m.limit(key, from)
+				got, gotOK := w.limitAt(from)
+				require.Equal(t, fmt.Sprint(limit, ok), fmt.Sprint(got, gotOK), fail)
+				require.Equal(t, m.count(m.starts, key, m.bucket), w.Started(), fail)
+				require.Equal(t, m.hasRoom(key, m.bucket), w.Admits(false), "%s %v %v: %s", key, m.starts, m.places, fail)
+				now, ok := m.limit(key, m.bucket)
+				require.Equal(t, ok && m.hasCapacity(m.bucket) && w.Started() < now, w.Admits(true), fail)
+				free := from
+				for !m.hasRoom(key, free) {
+					free++
+				}
+				require.Equal(t, free, w.free(from), "first free of %s from %d: %s", key, from, fail)
+				switch rnd.IntN(5) {
 				case 0:
-					require.Equal(t, m.fits(w.now, w.now, r.Limit), w.Admits(false), fail, seed, r, state)
-					if w.Admits(false) {
+					w.Reserve(free * w.Bucket)
+					m.places = append(m.places, entry{key, free})
+				case 1:
+					if w.Admits(rnd.IntN(2) == 0) {
 						w.Start()
-						m.starts = append(m.starts, w.now)
-					}
-				case 1: // with a reservation, for another bucket too
-					if i := slices.IndexFunc(m.reserved, func(at int64) bool { return at <= w.now }); i >= 0 {
-						w.Withdraw((m.reserved[i]) * w.Bucket)
-						m.reserved = slices.Delete(m.reserved, i, i+1)
-						require.Equal(t, m.started(w.now-r.Buckets+1, w.now) < r.Limit, w.Admits(true), fail, seed, r, state)
-						if w.Admits(true) {
-							w.Start()
-							m.starts = append(m.starts, w.now)
-						}
+						m.starts = append(m.starts, entry{key, m.bucket})
 					}
 				case 2:
-					free := w.free(from)
-					require.Equal(t, m.firstFree(from, w.now, r.Limit), free, "first free from %d: "+fail, from, seed, r, state)
-					w.Reserve((free) * w.Bucket)
-					m.reserved = append(m.reserved, free)
-				case 3: // only a look: another limit of the job decides
-					require.Equal(t, m.firstFree(from, w.now, r.Limit), w.free(from), "first free from %d: "+fail, from, seed, r, state)
-				case 4:
-					if n := len(m.reserved); n > 0 {
-						i := rnd.IntN(n)
-						w.Withdraw((m.reserved[i]) * w.Bucket)
-						m.reserved = slices.Delete(m.reserved, i, i+1)
+					if i := slices.IndexFunc(m.places, func(e entry) bool { return e.key == key }); i >= 0 {
+						w.Withdraw(m.places[i].at * w.Bucket)
+						m.places = slices.Delete(m.places, i, i+1)
 					}
+				case 3: // counted for a job that needs another key too, and taken back
+					w.Start()
+					ws[keys[0]].free(m.bucket)
+					w.TakeBack()
 				}
 			}
-			for _, s := range m.starts {
-				require.LessOrEqual(t, m.started(s, s+r.Buckets-1), r.Limit, "too many in a window: "+fail, seed, r, state)
-				require.LessOrEqual(t, m.started(s-r.Buckets+1, s), r.Limit, "too many in a window: "+fail, seed, r, state)
+			if r.Shares == nil {
+				require.LessOrEqual(t, m.count(m.starts, "a", m.bucket), r.Limit, fail)
+			} else if s := r.Shares; s.Capacity > 0 && !s.AtOnce {
+				require.LessOrEqual(t, m.count(m.starts, "", m.bucket), s.Capacity, fail)
 			}
-			m.starts = slices.DeleteFunc(m.starts, func(s int64) bool { return s < w.now-2*r.Buckets })
-			m.reserved = slices.DeleteFunc(m.reserved, func(at int64) bool { return at < w.now && rnd.IntN(2) == 0 })
-			text := w.String()
-			require.Equal(t, text, mustRead(t, text, r, (w.now*w.Bucket)).String(), "a round trip")
-			if rnd.IntN(4) > 0 || w.Changed {
-				state = text
+			for _, w := range ws {
+				text := w.String()
+				require.Equal(t, text, mustRead(t, text, r, w.now*w.Bucket).String(), "a round trip")
 			}
+			m.save()
 		}
-	}
-}
-
-// The clock is set back by up to a window, and forward to where it was. No window ever has too many.
-func TestWindow_ClockStepsWithinAWindow(t *testing.T) {
-	for seed := range uint64(20) {
-		rnd := rand.New(rand.NewPCG(seed, 2))
-		r := Rules{Bucket: second, Buckets: 1 + rnd.Int64N(8), Limit: 1 + rnd.Int64N(4)}
-		m := &naiveWindow{buckets: r.Buckets}
-		clock := 1_700_000_000 * second
-		state := ""
-		latest := int64(0)
-		for range 200 {
-			clock += rnd.Int64N(second)
-			now := clock
-			if rnd.IntN(3) == 0 {
-				now -= rnd.Int64N(r.Buckets+1) * second
-			}
-			w := mustRead(t, state, r, now)
-			require.GreaterOrEqual(t, w.now, now/r.Bucket)
-			if len(m.starts) > 0 {
-				require.GreaterOrEqual(t, w.now, latest, "seed %d: the time of a row never runs backwards", seed)
-			}
-			if w.Admits(rnd.IntN(2) == 0) {
-				require.Less(t, m.started(w.now-r.Buckets+1, w.now), r.Limit, "seed %d", seed)
-				w.Start()
-				m.starts = append(m.starts, w.now)
-				latest, state = w.now, w.String()
-			}
-		}
-		require.NotEmpty(t, m.starts)
 	}
 }
 
@@ -330,40 +408,6 @@ func TestWindow_ReservationsWhenRulesChange(t *testing.T) {
 	assert.True(t, w.Admits(false))
 }
 
-func TestWindow_WithdrawWhatIsGone(t *testing.T) {
-	r := rulesOf(2, 3*time.Second, 3)
-	now := 1_700_000_000 * second
-	w := mustRead(t, "", r, now)
-	w.Reserve((w.now + 1) * w.Bucket)
-	w.Reserve((w.now + 5) * w.Bucket)
-	state := w.String()
-	w = mustRead(t, state, r, now+3*second)
-	w.Withdraw((now/second + 1) * w.Bucket)
-	assert.False(t, w.Changed, "it has passed")
-	w.Withdraw((now/second + 4) * w.Bucket)
-	assert.False(t, w.Changed, "there never was one")
-	w.Withdraw((now/second + 5) * w.Bucket)
-	w.Withdraw((now/second + 5) * w.Bucket)
-	assert.True(t, w.Changed)
-	assert.Empty(t, w.String())
-}
-
-func TestWindow_StateIsSmall(t *testing.T) {
-	r := rulesOf(maxCount, 300*time.Second, 300)
-	now := 1_700_000_000 * second
-	state := ""
-	for i := range int64(400) {
-		w := mustRead(t, state, r, now+i*second)
-		w.Start()
-		w.Start()
-		state = w.String()
-	}
-	w := mustRead(t, state, r, now+399*second)
-	assert.Len(t, w.Filled, 300)
-	assert.Less(t, len(state), 300*6+30)
-	assert.EqualValues(t, 600, w.Started())
-}
-
 func TestWindow_TooFarAhead(t *testing.T) {
 	r := rulesOf(1, time.Second, 1)
 	w := mustRead(t, "", r, 1_700_000_000*second)
@@ -410,6 +454,58 @@ func TestWindow_Widest(t *testing.T) {
 	}
 }
 
+func keyNames(n int) (keys []string) {
+	for i := range n {
+		keys = append(keys, fmt.Sprintf("tenant:%03d", i))
+	}
+	return keys
+}
+
+// The tables of docs/jobs.md, of what each key gets.
+func TestDynamicWindow_Shares(t *testing.T) {
+	twenty := func(least, most, keys int64) Shares {
+		return Shares{Capacity: 20, Min: least, Max: most, Keys: keys}
+	}
+	for _, c := range []struct {
+		Shares
+		want []int64 // one key each
+	}{
+		{twenty(2, 20, 10), []int64{20}}, {twenty(2, 20, 10), []int64{10, 10}}, {twenty(2, 20, 10), []int64{7, 7, 6}},
+		{twenty(2, 20, 10), []int64{5, 5, 5, 5}}, {twenty(2, 20, 10), []int64{4, 4, 3, 3, 3, 3}},
+		{twenty(2, 20, 10), []int64{3, 3, 2, 2, 2, 2, 2, 2, 2}}, {twenty(2, 20, 10), []int64{2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 0}},
+		{twenty(4, 4, 5), []int64{4, 4, 4, 4, 4, 0, 0}}, {twenty(1, 5, 20), []int64{5, 5}}, {twenty(1, 20, 2), []int64{10, 10, 0}},
+		{Shares{Capacity: 23, Min: 4, Max: 4, Keys: 5}, []int64{4, 4, 4, 4, 4, 0}},
+		{Shares{Min: 4, Max: 4, Keys: 1000}, []int64{4, 4, 4}}, {Shares{Min: 2, Max: 2, Keys: 2}, []int64{2, 2, 0}},
+	} {
+		for _, c.AtOnce = range []bool{false, true} {
+			m := newModel(t, sharing(time.Hour, 60, c.Shares))
+			assert.Equal(t, c.want, m.fill(keyNames(len(c.want))...), "%+v", c)
+			m.now += 3600 * second
+			keys := keyNames(len(c.want))[:1]
+			alone := c.Max
+			assert.Equal(t, []int64{alone}, m.fill(keys...), "%+v: alone again", c)
+		}
+	}
+}
+
+// A key that comes when others have used up the capacity waits for the window to move on, or has its part at once.
+func TestDynamicWindow_Newcomer(t *testing.T) {
+	s := Shares{Capacity: 20, Min: 2, Max: 20, Keys: 10}
+	m := newModel(t, sharing(time.Minute, 2, s))
+	assert.Equal(t, []int64{20, 0}, append(m.fill("first"), m.fill("second")...))
+	w := m.read("second")["second"]
+	assert.Equal(t, m.now+60*second, w.FirstFree(m.now))
+	m.now += 60 * second
+	assert.True(t, m.start("second"))
+	assert.Equal(t, []int64{10, 10}, m.fill("first", "second"))
+
+	s.AtOnce = true
+	m = newModel(t, sharing(time.Minute, 2, s))
+	m.fill("first")
+	assert.Equal(t, []int64{20, 10}, m.fill("first", "second"))
+	assert.Equal(t, []int64{20, 10, 6}, m.fill("first", "second", "third"))
+}
+
 func TestRead_WhatCannotBeRead(t *testing.T) {
 	r := rulesOf(2, 10*time.Second, 10)
 	for _, state := range []string{
@@ -419,10 +515,10 @@ func TestRead_WhatCannotBeRead(t *testing.T) {
 		"1000000 1700000000:9223372036854775807:0", "1000000 1700000000:0:9223372036854775807",
 		"2000000 1700000000:9223372036854775807:0", "1 9223372036854775807:0:1",
 	} {
-		_, err := Read(state, r, 1_700_000_000*second)
+		_, err := readOne(state, r, 1_700_000_000*second)
 		assert.ErrorContains(t, err, "cannot be read", "%q", state)
 	}
-	_, err := Read(strings.Repeat("x", 1<<20), r, 1_700_000_000*second)
+	_, err := readOne(strings.Repeat("x", 1<<20), r, 1_700_000_000*second)
 	require.Error(t, err)
 	assert.Less(t, len(err.Error()), 200)
 }
@@ -439,7 +535,7 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		r := Rules{Bucket: width * second, Buckets: buckets, Limit: limit}
-		w, err := Read(state, r, now*second)
+		w, err := readOne(state, r, now*second)
 		if err != nil {
 			return
 		}
@@ -460,7 +556,7 @@ func FuzzRead(f *testing.F) {
 		sane()
 		require.GreaterOrEqual(t, w.now, now*second/r.Bucket)
 		require.LessOrEqual(t, w.now-now*second/r.Bucket, 2*r.Buckets)
-		again, err := Read(w.String(), r, now*second)
+		again, err := readOne(w.String(), r, now*second)
 		require.NoError(t, err)
 		require.True(t, slices.Equal(w.Filled, again.Filled))
 		require.Equal(t, w.now, again.now)

@@ -1,9 +1,7 @@
 // Package gateway runs weir gateway: a reverse proxy whose routes go through the policies and pipelines of a file.
 //
-//   - gateway.go: the server of clients, from the file to its end.
-//   - build.go: the table of routes of one version of the file. addresses.go: the circuits of the addresses.
-//   - proxy: the way of a request. upstream: the servers behind the gateway. paced: clients that take their time.
-//   - plan: the way of a request in words, without a gateway that runs.
+// Package proxy is the way of a request, upstream the servers behind the gateway, paced clients that take their time, and plan
+// the way of a request in words, without a gateway that runs.
 //
 // Package process has what the gateway shares with other servers: its logs, the stores, the admin pages, the graceful end.
 package gateway
@@ -11,18 +9,27 @@ package gateway
 import (
 	"context"
 	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/dashboard"
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/transport/weirhttp"
 
 	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/proxy"
+	"github.com/weir-go/weir/cmd/weir/internal/gateway/upstream"
 	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
 	"github.com/weir-go/weir/cmd/weir/internal/process"
 )
@@ -156,4 +163,192 @@ func (g *gateway) clientOf(r *http.Request) string {
 		return r.RemoteAddr
 	}
 	return address(r)
+}
+
+// build adds the table of routes of one version of the file to its pipeline.
+func (g *gateway) build(b *reload.SectionBuilder, c gatewayconfig.Gateway) error {
+	o := proxy.TableOptions{
+		Address:  c.AddressOptions(),
+		Via:      c.Via,
+		Body:     c.Body.Write(),
+		Policies: make(map[string]proxy.Policy),
+		Log:      g.accessLog(c.AccessLog),
+	}
+	for _, k := range c.Keys {
+		if header := k.HeaderName(); header != "" {
+			o.KeyHeaders = append(o.KeyHeaders, header)
+		}
+	}
+	listener := g.Listener
+	if o.Log != nil {
+		listener = pipeline.Listeners(proxy.Recorder{}, g.Listener)
+	}
+	var err error
+	if o.Limits, err = c.NewLimits(b, listener, proxy.Recorder{}.OnRejected); err != nil {
+		return err
+	}
+	for name, p := range c.Policies {
+		if o.Policies[name], err = buildPolicy(b, c, p); err != nil {
+			return err
+		}
+	}
+	upstreams := make(map[string]*upstream.Upstream)
+	for name, u := range c.Upstreams {
+		if upstreams[name], err = buildUpstream(b, name, u); err != nil {
+			return err
+		}
+	}
+	for _, r := range c.Routes {
+		route := proxy.Route{
+			Match: r.Match, Upstream: upstreams[r.Upstream], KeepHost: c.Upstreams[r.Upstream].KeepHost,
+			Policies: c.PoliciesOf(r), StripPrefix: r.StripPrefix,
+		}
+		if r.Pipeline != "" {
+			if route.Pipeline, err = b.Pipeline(r.Pipeline); err != nil {
+				return err
+			}
+			if route.Limiters, err = limitersOf(b.File, c, r.Pipeline); err != nil {
+				return err
+			}
+		}
+		o.Routes = append(o.Routes, route)
+	}
+	table, err := proxy.NewTable(&o)
+	if err != nil {
+		return err
+	}
+	b.Add(table)
+	return nil
+}
+
+// limitersOf returns what the check needs to know of the limiters in a pipeline.
+func limitersOf(f *reload.File, c gatewayconfig.Gateway, pipeline string) (map[string]proxy.Limiter, error) {
+	all := make(map[string]proxy.Limiter)
+	for source, info := range gatewayconfig.LimitersIn(f, pipeline) {
+		l := proxy.Limiter{Name: info.Name}
+		if info.Partitioned {
+			var err error
+			if l.Key, err = c.NewKey(info.Key); err != nil {
+				return nil, err
+			}
+		}
+		all[source] = l
+	}
+	return all, nil
+}
+
+// buildPolicy returns what the access log and the check need to know of a policy.
+func buildPolicy(b *reload.SectionBuilder, c gatewayconfig.Gateway, p gatewayconfig.Policy) (proxy.Policy, error) {
+	made := proxy.Policy{Limiter: p.Limiter, Shadow: p.Shadow, FailOpen: p.FailOpen}
+	info, _ := b.File.Limiter(p.Limiter)
+	if !info.Partitioned {
+		l, err := b.Limiter(p.Limiter)
+		if err != nil {
+			return made, err
+		}
+		made.Peek = func(ctx context.Context) (limiter.Lease, error) {
+			if peeker, ok := l.(limiter.Peeker); ok {
+				return peeker.Peek(ctx, p.Cost)
+			}
+			return limiter.Lease{}, errNoPeek
+		}
+		return made, nil
+	}
+	l, err := b.Partitioned(p.Limiter)
+	if err != nil {
+		return made, err
+	}
+	made.Peek = func(ctx context.Context) (limiter.Lease, error) {
+		if peeker, ok := l.(limiter.PartitionedPeeker[context.Context]); ok {
+			return peeker.Peek(ctx, ctx, p.Cost)
+		}
+		return limiter.Lease{}, errNoPeek
+	}
+	made.Key, err = c.NewKey(info.Key)
+	return made, err
+}
+
+var errNoPeek = fmt.Errorf("the limiter cannot be asked without taking permits: %w", errors.ErrUnsupported)
+
+// buildUpstream returns an upstream. A reload that does not change its options keeps its connections.
+func buildUpstream(b *reload.SectionBuilder, name string, u gatewayconfig.Upstream) (*upstream.Upstream, error) {
+	o := upstream.TransportOptions{
+		DialTimeout:           u.DialTimeout,
+		ResponseHeaderTimeout: u.ResponseHeaderTimeout,
+		MaxConnections:        u.MaxConnections,
+		H2C:                   u.H2C,
+	}
+	if u.TLS != nil {
+		o.CA, o.ServerName, o.Certificate, o.Key = u.TLS.CA, u.TLS.ServerName, u.TLS.Certificate, u.TLS.Key
+	}
+	base := registry.Keep(b.Builder, gatewayconfig.PipelineName+"/"+name, o, registry.Kept[*upstream.Transport, upstream.TransportOptions]{
+		Kind: "upstream",
+		Make: upstream.NewTransport,
+	})
+	addresses := make([]*upstream.Address, len(u.Addresses))
+	_, guarded := u.Breaker()
+	for i, a := range u.Addresses {
+		var p *pipeline.Pipeline
+		if guarded {
+			var err error
+			if p, err = b.Pipeline(addressPipeline(name, a)); err != nil {
+				return nil, err
+			}
+		}
+		addresses[i] = upstream.NewAddress(&a.URL, p)
+	}
+	return upstream.New(name, base, addresses...), nil
+}
+
+// accessLog returns the log that the file asks for, or nil.
+func (g *gateway) accessLog(c gatewayconfig.AccessLog) *proxy.Log {
+	if c.Off {
+		return nil
+	}
+	to := g.Requests
+	if c.Output == gatewayconfig.Stderr {
+		to = g.Errors
+	}
+	key := g.KeyHash.Hash
+	if c.Keys {
+		key = func(key string) string { return key }
+	}
+	return &proxy.Log{Handler: slog.NewJSONHandler(to, nil), Query: c.Query, Key: key}
+}
+
+// addressPipeline returns the name of the pipeline with the circuit breaker of an address of an upstream. A slash in the name
+// of the upstream is escaped, so that http://c of the upstream a/b is not http://b/c of the upstream a.
+func addressPipeline(upstream string, a gatewayconfig.Address) string {
+	_, rest, _ := strings.Cut(a.String(), "://")
+	return gatewayconfig.PipelineName + "/" + url.PathEscape(upstream) + "/" + rest
+}
+
+// pipelines returns the functions that build the pipelines of the gateway: the one with the routes, and one with the
+// circuit breaker of each address that has one, so that metrics and the dashboard show the addresses like all other pipelines.
+func (g *gateway) pipelines(c gatewayconfig.Gateway) map[string]func(b *reload.SectionBuilder) error {
+	builds := map[string]func(b *reload.SectionBuilder) error{
+		gatewayconfig.PipelineName: func(b *reload.SectionBuilder) error { return g.build(b, c) },
+	}
+	for name, u := range c.Upstreams {
+		o, ok := u.Breaker()
+		if !ok {
+			continue
+		}
+		for _, a := range u.Addresses {
+			builds[addressPipeline(name, a)] = func(b *reload.SectionBuilder) error {
+				b.Add(breaker(b, &o))
+				return nil
+			}
+		}
+	}
+	return builds
+}
+
+// breaker returns the circuit breaker of the address whose pipeline is built. A reload that does not change its options
+// keeps its state: an address that is down stays out when something else of the file changes.
+func breaker(b *reload.SectionBuilder, o *circuitbreaker.Options) *circuitbreaker.Strategy {
+	return registry.Keep(b.Builder, b.Name, fmt.Sprintf("%+v", *o), registry.Kept[*circuitbreaker.Strategy, string]{
+		Kind: "circuit breaker",
+		Make: func(string) (*circuitbreaker.Strategy, error) { return circuitbreaker.New(o), nil },
+	})
 }

@@ -5,32 +5,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
-	"time"
 
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/transport/weirhttp"
 )
-
-// A Key is how a partitioned limiter finds the key of a request. It has exactly one of its fields. All requests without
-// what the key is made of, such as the header, have the key "" and share a limiter.
-type Key struct {
-	_         struct{}    `reload:"oneof=key"`
-	Address   *AddressKey `yaml:"address,omitempty" doc:"The address of the client, as trusted_proxies and client_address_header find it."`
-	Header    string      `yaml:"header,omitempty" doc:"The value of this request header. Something before the gateway should check it: a client that can send any value gets a new limiter with each."`
-	PathValue string      `yaml:"path_value,omitempty" doc:"The part of the path that matches the wildcard of this name in the pattern of the route."`
-	JWTClaim  *JWTClaim   `yaml:"jwt_claim,omitempty" doc:"A claim of a JSON Web Token, such as sub."`
-	Route     *RouteKey   `yaml:"route,omitempty" doc:"The pattern of the route: all requests of a route have one key."`
-	Composite []string    `yaml:"composite,omitempty" reload:"in=keys" doc:"Other keys, by name, which are not composite: requests have the same key if they agree in all of them."`
-}
-
-// AddressKey is the address of the client.
-type AddressKey struct {
-	IPv6Bits int `yaml:"ipv6_bits,omitempty" reload:"least=1,most=128,default=64" doc:"How many bits of an IPv6 address are in the key; 64 unless set, because a customer usually gets at least a /64."`
-}
-
-// RouteKey is the pattern of the route. It has no fields.
-type RouteKey struct{}
 
 // maxKeyParts bounds what a request costs.
 const maxKeyParts = 64
@@ -165,36 +143,4 @@ func byContext(key weirhttp.Key) func(ctx context.Context) string {
 		}
 		return ""
 	}
-}
-
-// isToken reports whether the text is a token of HTTP, as the name of a header is.
-func isToken(text string) bool {
-	return text != "" && !strings.ContainsFunc(text, func(r rune) bool {
-		return !isLetterOrDigit(r) && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
-	})
-}
-
-// isIdentifier reports whether the text can be the name of a wildcard.
-func isIdentifier(text string) bool {
-	return text != "" && !strings.ContainsFunc(text, func(r rune) bool { return !isLetterOrDigit(r) && r != '_' })
-}
-
-func isLetterOrDigit(r rune) bool {
-	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
-}
-
-// JWTClaim is a claim of a token. It has exactly one of SecretFile, PublicKeyFile, JWKSFile and Unverified. A request
-// without a valid token has the key "".
-type JWTClaim struct {
-	Claim          string        `yaml:"claim" doc:"The name of the claim, whose value must be text or a number."`
-	Header         string        `yaml:"header,omitempty" reload:"default=Authorization" doc:"The header with the token, after the word Bearer or alone; Authorization unless set. All requests with several such lines share the key sha256:ambiguous."`
-	SecretFile     string        `yaml:"secret_file,omitempty" doc:"The file with the secret of an HS algorithm. Line breaks at its end do not count."`
-	PublicKeyFile  string        `yaml:"public_key_file,omitempty" doc:"The file with the public key or certificate, in PEM form, of an RS, PS, ES or EdDSA algorithm."`
-	JWKSFile       string        `yaml:"jwks_file,omitempty" doc:"The file with a set of public keys, RFC 7517."`
-	Unverified     bool          `yaml:"unverified,omitempty" doc:"Believe the token without verifying it. Only for a gateway behind something that has verified it."`
-	Algorithms     []string      `yaml:"algorithms,omitempty" doc:"The algorithms that are accepted, such as RS256; all that fit the key unless set."`
-	Issuer         string        `yaml:"issuer,omitempty" doc:"What the claim iss must be; anything unless set."`
-	Audience       string        `yaml:"audience,omitempty" doc:"What must be in the claim aud; anything unless set."`
-	RequiredClaims []string      `yaml:"required_claims,omitempty" doc:"The claims that a token must have, such as exp: a token without an end is valid unless exp is among them."`
-	Leeway         time.Duration `yaml:"leeway,omitempty" doc:"How much the clocks of the issuer and the gateway can differ; 0s unless set."`
 }

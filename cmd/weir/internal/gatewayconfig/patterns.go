@@ -6,8 +6,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-
-	"github.com/weir-go/weir/internal/validate"
 )
 
 // A Pattern is the match of a route in its parts.
@@ -41,76 +39,6 @@ func (p Pattern) Wildcards() (names []string) {
 
 var wildcard = regexp.MustCompile(`\{([\p{L}_][\p{L}\p{N}_]*)(?:\.\.\.)?\}`)
 
-// Validate checks what does not need the other routes.
-func (r Route) Validate() error {
-	var p validate.Problems
-	if err := handle(http.NewServeMux(), r.Match); err != nil {
-		p.Include("Match", fmt.Errorf("%w; a pattern is such as GET api.example.com/orders/{id}", err))
-		return p.Err("gateway")
-	}
-	pattern := r.Pattern()
-	switch {
-	case pattern.Method != strings.ToUpper(pattern.Method):
-		p.Add("Match", r.Match, "must have the method in capital letters")
-	case strings.Contains(pattern.Host, ":"):
-		p.Add("Match", r.Match, "must have a host without a port: the port of a request does not count")
-	case pattern.Host != strings.ToLower(pattern.Host):
-		p.Add("Match", r.Match, "must have the host in small letters")
-	case pattern.Method == http.MethodConnect:
-		p.Add("Match", r.Match, "must have another method: the gateway makes no tunnels")
-	}
-	for i, name := range repeated(r.Policies) {
-		p.Add(fmt.Sprintf("Policies[%d]", i), name, "must not be there twice")
-	}
-	r.checkStripPrefix(&p, pattern)
-	return p.Err("gateway")
-}
-
-// checkStripPrefix checks that the path of every request of the route begins with what is removed.
-func (r Route) checkStripPrefix(p *validate.Problems, pattern Pattern) {
-	rest, begins := strings.CutPrefix(pattern.Path, r.StripPrefix)
-	switch {
-	case r.StripPrefix == "":
-	case r.StripPrefix[0] != '/' || strings.HasSuffix(r.StripPrefix, "/"):
-		p.Add("StripPrefix", r.StripPrefix, "must begin with a slash and not end with one")
-	case strings.Contains(r.StripPrefix, "{"):
-		p.Add("StripPrefix", r.StripPrefix, "must have no wildcard")
-	case !begins || rest != "" && rest[0] != '/':
-		p.Add("StripPrefix", r.StripPrefix, "must be the beginning of the path in {Match}, up to a slash")
-	}
-}
-
-// maxRoutes bounds how long it takes to find routes that conflict.
-const maxRoutes = 5000
-
-// checkRoutes checks the routes against each other and against the policies of all routes.
-func (g Gateway) checkRoutes(p *validate.Problems) {
-	if len(g.Routes) == 0 {
-		p.Add("Routes", nil, "must have at least one route")
-	}
-	if len(g.Routes) > maxRoutes {
-		p.Add("Routes", len(g.Routes), "must have at most %d routes", maxRoutes)
-		return
-	}
-	mux, global := http.NewServeMux(), make(map[string]bool)
-	for _, name := range g.Global {
-		global[name] = true
-	}
-	for i, r := range g.Routes {
-		if handle(http.NewServeMux(), r.Match) != nil {
-			continue // Route.Validate reports it
-		}
-		if err := handle(mux, r.Match); err != nil {
-			p.Include(fmt.Sprintf("Routes[%d].Match", i), err)
-		}
-		for j, name := range r.Policies {
-			if !r.Exempt && global[name] {
-				p.Add(fmt.Sprintf("Routes[%d].Policies[%d]", i, j), name, "must be left out: it is in global already")
-			}
-		}
-	}
-}
-
 // handle registers a pattern, and returns what is wrong with it, or with which other pattern it conflicts.
 func handle(mux *http.ServeMux, pattern string) (err error) {
 	defer func() {
@@ -140,4 +68,20 @@ func patternProblem(message string) string {
 		return m[1]
 	}
 	return strings.TrimPrefix(message, "http: ")
+}
+
+// isToken reports whether the text is a token of HTTP, as the name of a header is.
+func isToken(text string) bool {
+	return text != "" && !strings.ContainsFunc(text, func(r rune) bool {
+		return !isLetterOrDigit(r) && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+	})
+}
+
+// isIdentifier reports whether the text can be the name of a wildcard.
+func isIdentifier(text string) bool {
+	return text != "" && !strings.ContainsFunc(text, func(r rune) bool { return !isLetterOrDigit(r) && r != '_' })
+}
+
+func isLetterOrDigit(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
 }

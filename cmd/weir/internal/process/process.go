@@ -1,11 +1,10 @@
 // Package process has what all servers of weir have beside what they serve: the logs, the metrics, the registry with the
 // pipelines and stores of the file, the admin pages, and a graceful end.
 //
-//   - process.go: Process, with what a server needs before the file is read.
+//   - process.go: Process, with what a server needs before the file is read, and the metrics.
 //   - run.go: a run of a [Server], from the file in force to its end.
 //   - listen.go: listeners and their certificate.
 //   - admin.go: the admin pages. login.go: the password for actions of the dashboard.
-//   - metrics.go: the metrics as Prometheus reads them.
 package process
 
 import (
@@ -18,6 +17,14 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/exemplar"
 
 	"github.com/weir-go/weir/dashboard"
 	"github.com/weir-go/weir/pipeline"
@@ -157,4 +164,31 @@ func (p *Process) closeLogs() {
 		p.Logger.Warn("the rest of the access log could not be written", "error", err)
 	}
 	_ = p.Errors.Close(ctx) // there is nowhere to tell it
+}
+
+// metrics are the metrics of the process, as Prometheus reads them.
+type metrics struct {
+	provider metric.MeterProvider
+	registry *prometheus.Registry
+	close    func()
+}
+
+func newMetrics() (*metrics, error) {
+	r := prometheus.NewRegistry()
+	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(r), otelprometheus.WithoutScopeInfo())
+	if err != nil {
+		return nil, err
+	}
+	// An exemplar names a trace, and there are none. By default each value that is recorded looks for one in its context.
+	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter), sdkmetric.WithExemplarFilter(exemplar.AlwaysOffFilter))
+	r.MustRegister(
+		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsAll)),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return &metrics{provider: provider, registry: r, close: func() { _ = provider.Shutdown(context.Background()) }}, nil
+}
+
+// handler serves the metrics.
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true})
 }

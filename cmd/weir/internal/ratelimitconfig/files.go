@@ -1,7 +1,7 @@
 // Package ratelimitconfig reads the configuration files of github.com/envoyproxy/ratelimit, and makes a file of weir of them.
 //
 //   - files.go: which files of a directory are read.
-//   - load.go: a file's content becomes domains, by the rules of the other server. keys.go: the keys that it accepts.
+//   - load.go: a file's content becomes domains, by the rules of the other server.
 //   - translate.go: the domains become a file of weir, alone or together with another one.
 package ratelimitconfig
 

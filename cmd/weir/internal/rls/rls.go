@@ -1,7 +1,7 @@
 // Package rls runs weir rls: the rate limit service that Envoy asks, by a file.
 //
-//   - rls.go: the server, from the file to its end. listen.go: the gRPC server, with its bounds. http.go: the HTTP listener.
-//   - service.go: the way of a request, and which version of the rules it gets.
+//   - rls.go: the server, from the file to its end.
+//   - service.go: the way of a request, by gRPC and by HTTP, and which version of the rules it gets.
 //
 // Package rlsconfig has what the file says, package weirrls the protocol, and package process what the service shares with
 // other servers: its logs, the stores, the admin pages, the graceful end.
@@ -9,13 +9,23 @@ package rls
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
 
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/reload"
@@ -156,6 +166,98 @@ func openToAll(l net.Listener) bool {
 	}
 	tcp, ok := l.Addr().(*net.TCPAddr)
 	return ok && !tcp.IP.IsLoopback()
+}
+
+// healthNames are the services that the health service knows. The second one is that of envoyproxy/ratelimit.
+var healthNames = []string{"", "ratelimit", ratelimitv3.RateLimitService_ServiceDesc.ServiceName}
+
+// open makes the servers and opens their listeners.
+func (r *run) open(c rlsconfig.RLS) (err error) {
+	secure, err := r.tlsConfig(c)
+	if err != nil {
+		return err
+	}
+	r.health = health.NewServer()
+	for _, name := range healthNames {
+		r.health.SetServingStatus(name, grpc_health_v1.HealthCheckResponse_SERVING)
+	}
+	streams, endStreams := context.WithCancel(context.Background())
+	r.endStreams = endStreams
+	options := []grpc.ServerOption{
+		grpc.StreamInterceptor(endingWith(streams)),
+		grpc.NumStreamWorkers(uint32(2 * runtime.GOMAXPROCS(0))), // whose stacks have grown already
+		grpc.MaxRecvMsgSize(maxRequest),
+		grpc.MaxHeaderListSize(maxHeaders),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(connectTimeout),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: leastPing, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{ // gRPC adds the jitter
+			MaxConnectionAge: c.MaxConnectionAge, MaxConnectionAgeGrace: c.MaxConnectionAgeGrace,
+			Time: askAgain, Timeout: pingTimeout,
+		}),
+	}
+	if secure != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(secure)))
+	}
+	r.grpc = grpc.NewServer(options...)
+	ratelimitv3.RegisterRateLimitServiceServer(r.grpc, r.handler)
+	grpc_health_v1.RegisterHealthServer(r.grpc, r.health)
+	if c.Reflection {
+		reflection.Register(r.grpc)
+	}
+	r.grpcListener, err = r.Listen("listen", r.Options.Listen, c.Listen)
+	if err != nil || c.HTTP == "" {
+		return err
+	}
+	if r.httpListener, err = r.Listen("http", "", c.HTTP); err != nil {
+		return err
+	}
+	if secure != nil {
+		r.httpListener = tls.NewListener(r.httpListener, secure)
+	}
+	r.http = newHTTP(r.handler, r.health, r.ServerLog())
+	return nil
+}
+
+// endingWith returns an interceptor that ends streams when the context ends: a client that watches the health of the service
+// does not hold up a graceful stop.
+func endingWith(ended context.Context) grpc.StreamServerInterceptor {
+	return func(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		ctx, cancel := context.WithCancel(stream.Context())
+		defer cancel()
+		stop := context.AfterFunc(ended, cancel)
+		defer stop()
+		return handler(service, &endingStream{stream, ctx})
+	}
+}
+
+// An endingStream is a stream with another context.
+type endingStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context implements [grpc.ServerStream].
+func (s *endingStream) Context() context.Context { return s.ctx }
+
+// tlsConfig returns how clients connect; nil: without TLS.
+func (r *run) tlsConfig(c rlsconfig.RLS) (*tls.Config, error) {
+	if c.TLS == nil {
+		return nil, nil
+	}
+	t, err := r.TLS(&c.TLS.TLS)
+	if err != nil || c.TLS.ClientCA == "" {
+		return t, err
+	}
+	content, err := os.ReadFile(c.TLS.ClientCA)
+	if err != nil {
+		return nil, fmt.Errorf("rls.tls.client_ca: %w", err)
+	}
+	t.ClientCAs, t.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+	if !t.ClientCAs.AppendCertsFromPEM(content) {
+		return nil, fmt.Errorf("rls.tls.client_ca: %s has no certificate in PEM form", c.TLS.ClientCA)
+	}
+	return t, nil
 }
 
 // Running implements [process.Server].

@@ -3,11 +3,16 @@
 package plan
 
 import (
+	"bufio"
 	"bytes"
+	"context"
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,16 +28,15 @@ import (
 // ErrNoGateway is the error of a file without the gateway's part.
 var ErrNoGateway = errors.New("the file has no gateway")
 
-// A Planner tells the way of requests. It is safe for concurrent use.
-type Planner struct {
+// A planner tells the way of requests through the gateway of a file.
+type planner struct {
 	file    *reload.File
 	gateway gatewayconfig.Gateway
 	table   *proxy.Table
 	address weirhttp.Key
 }
 
-// New returns a Planner for a file. It opens nothing but the files with the keys of tokens.
-func New(f *reload.File) (*Planner, error) {
+func newPlanner(f *reload.File) (*planner, error) {
 	g, ok := reload.SectionOf[gatewayconfig.Gateway](f, gatewayconfig.Field)
 	if !ok {
 		return nil, ErrNoGateway
@@ -49,11 +53,16 @@ func New(f *reload.File) (*Planner, error) {
 	}
 	addresses.IPv6Bits = 128
 	address, err := weirhttp.ClientAddress(&addresses)
-	return &Planner{file: f, gateway: g, table: table, address: address}, err
+	return &planner{file: f, gateway: g, table: table, address: address}, err
 }
 
-// Write writes the way of r, in words. r is not sent.
-func (p *Planner) Write(w io.Writer, r *http.Request) error {
+// Write writes the way of r through the gateway of a file, in words. r is not sent, and nothing is opened but the files with the keys of
+// tokens.
+func Write(w io.Writer, f *reload.File, r *http.Request) error {
+	p, err := newPlanner(f)
+	if err != nil {
+		return err
+	}
 	var b bytes.Buffer
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("%s %s%s from %s", r.Method, r.Host, r.URL.RequestURI(), p.address(r))
@@ -99,13 +108,13 @@ func (p *Planner) Write(w io.Writer, r *http.Request) error {
 	if words := upstream.HealthWords(); words != "" {
 		line("  %s", words)
 	}
-	_, err := w.Write(b.Bytes())
+	_, err = w.Write(b.Bytes())
 	return err
 }
 
 // writePipeline says what the strategies of a pipeline are, which keys their limiters have, and which of them do not send the request
 // again.
-func (p *Planner) writePipeline(line func(format string, args ...any), pipeline string, r *http.Request) error {
+func (p *planner) writePipeline(line func(format string, args ...any), pipeline string, r *http.Request) error {
 	var words bytes.Buffer
 	if err := p.file.Explain(&words, pipeline); err != nil {
 		return err
@@ -139,7 +148,7 @@ func (p *Planner) writePipeline(line func(format string, args ...any), pipeline 
 }
 
 // keyWords says which limiter of a partitioned limiter decides.
-func (p *Planner) keyWords(name string, r *http.Request) string {
+func (p *planner) keyWords(name string, r *http.Request) string {
 	key, err := p.gateway.NewKey(name)
 	if err != nil {
 		return fmt.Sprintf("the key %s is not known here: %v", name, err)
@@ -183,4 +192,62 @@ func when(condition bool, text string) string {
 		return ""
 	}
 	return text
+}
+
+// Grammar describes the text of a request.
+const Grammar = `METHOD TARGET [@ADDRESS] [NAME=VALUE]...
+  METHOD      GET, POST, ...
+  TARGET      a path such as /orders?page=2, or a URL such as https://api.example.com/orders
+  @ADDRESS    the address that the connection comes from, or @unix; @127.0.0.1 unless given
+  NAME=VALUE  a header, such as X-Api-Key=abc or Host=api.example.com; with blanks: "User-Agent=a b"`
+
+// ParseRequest reads the text of a request, see [Grammar]. Package net/http reads it, as it reads that of a client.
+func ParseRequest(text string) (*http.Request, error) {
+	if strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+		return nil, errors.New("a request must have no line breaks or other control characters")
+	}
+	words := csv.NewReader(strings.NewReader(strings.TrimSpace(text)))
+	words.Comma, words.TrimLeadingSpace = ' ', true
+	all, err := words.Read()
+	switch {
+	case err != nil && !errors.Is(err, io.EOF):
+		return nil, err
+	case len(all) < 2:
+		return nil, errors.New("a request is a method and a path, such as GET /orders")
+	}
+	from, head := "127.0.0.1", all[0]+" "+all[1]+" HTTP/1.1\r\n"
+	for _, word := range all[2:] {
+		address, is := strings.CutPrefix(word, "@")
+		name, value, found := strings.Cut(word, "=")
+		switch {
+		case is:
+			from = address
+		case found:
+			head += name + ": " + value + "\r\n"
+		default:
+			return nil, fmt.Errorf("%q: must be a header such as X-Api-Key=abc, or an address such as @192.0.2.1", word)
+		}
+	}
+	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(head + "\r\n")))
+	if err != nil {
+		return nil, err
+	}
+	if r.Host == "" {
+		r.Host = "localhost"
+	}
+	return withAddress(r, from)
+}
+
+// withAddress returns the request with the peer of the connection.
+func withAddress(r *http.Request, address string) (*http.Request, error) {
+	if address == "unix" {
+		r.RemoteAddr = "@"
+		return r.WithContext(context.WithValue(context.Background(), http.LocalAddrContextKey, &net.UnixAddr{Net: "unix"})), nil
+	}
+	addr, err := netip.ParseAddr(strings.Trim(address, "[]"))
+	if err != nil {
+		return nil, fmt.Errorf("@%s: must be an IP address, such as @192.0.2.1 or @2001:db8::1, or @unix", address)
+	}
+	r.RemoteAddr = netip.AddrPortFrom(addr, 0).String()
+	return r, nil
 }

@@ -22,25 +22,23 @@ var update = flag.Bool("update", false, "write testdata/plans.txt")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func planner(t testing.TB, text string) *plan.Planner {
+func parse(t testing.TB, text string) *reload.File {
 	k := reload.NewKinds()
 	gatewayconfig.Register(k, gatewayconfig.Runtime{})
 	f, err := reload.Parse("f", []byte(text), k)
 	require.NoError(t, err)
-	p, err := plan.New(f)
-	require.NoError(t, err)
-	return p
+	return f
 }
 
-func example(t testing.TB) *plan.Planner {
+func example(t testing.TB) *reload.File {
 	content, err := os.ReadFile("../../../testdata/gateway.yaml")
 	require.NoError(t, err)
-	return planner(t, strings.Replace(string(content), "jwks_file: /etc/weir/jwks.json, issuer: \"https://login.example.com\", required_claims: [exp], leeway: 30s", "unverified: true", 1))
+	return parse(t, strings.Replace(string(content), "jwks_file: /etc/weir/jwks.json, issuer: \"https://login.example.com\", required_claims: [exp], leeway: 30s", "unverified: true", 1))
 }
 
 // The plans of some requests for the example file. To write them again: go test ./internal/gateway/plan -update
-func TestPlanner_Write(t *testing.T) {
-	p := example(t)
+func TestWrite(t *testing.T) {
+	f := example(t)
 	var b bytes.Buffer
 	for _, text := range []string{
 		`GET /orders`,
@@ -58,7 +56,7 @@ func TestPlanner_Write(t *testing.T) {
 		r, err := plan.ParseRequest(text)
 		require.NoError(t, err, text)
 		b.WriteString("$ " + text + "\n")
-		require.NoError(t, p.Write(&b, r))
+		require.NoError(t, plan.Write(&b, f, r))
 	}
 	const golden = "testdata/plans.txt"
 	if *update {
@@ -69,8 +67,8 @@ func TestPlanner_Write(t *testing.T) {
 	assert.Equal(t, string(want), b.String())
 }
 
-func TestPlanner_NotRepeated(t *testing.T) {
-	p := planner(t, `gateway:
+func TestWrite_NotRepeated(t *testing.T) {
+	f := parse(t, `gateway:
   upstreams: {u: {addresses: ["http://127.0.0.1:1/base"], keep_host: true}}
   routes: [{match: /, upstream: u, pipeline: outer}]
 pipelines:
@@ -86,16 +84,9 @@ pipelines:
 		r, err := plan.ParseRequest(text)
 		require.NoError(t, err)
 		var b strings.Builder
-		require.NoError(t, p.Write(&b, r))
+		require.NoError(t, plan.Write(&b, f, r))
 		assert.Contains(t, b.String(), part)
 	}
-}
-
-func TestNew_NoGateway(t *testing.T) {
-	f, err := reload.Parse("f", []byte("allow_empty: true\n"), nil)
-	require.NoError(t, err)
-	_, err = plan.New(f)
-	assert.ErrorIs(t, err, plan.ErrNoGateway)
 }
 
 func TestParseRequest(t *testing.T) {
@@ -134,13 +125,13 @@ func FuzzParseRequest(f *testing.F) {
 	} {
 		f.Add(text)
 	}
-	p := example(f)
+	file := example(f)
 	f.Fuzz(func(t *testing.T, text string) {
 		r, err := plan.ParseRequest(text)
 		if err != nil {
 			assert.NotContains(t, err.Error(), "\n")
 			return
 		}
-		require.NoError(t, p.Write(io.Discard, r))
+		require.NoError(t, plan.Write(io.Discard, file, r))
 	})
 }

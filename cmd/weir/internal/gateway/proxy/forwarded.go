@@ -13,6 +13,13 @@ import (
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
+// A sender is who has sent a request, as the upstream is told.
+type sender struct {
+	trusted   bool      // the peer is a trusted proxy
+	host      string    // that the client has asked for; it can differ from that which the routes match, see canonical
+	forwarded [3]string // the values of the X-Forwarded fields: here, so that they are not allocated by themselves
+}
+
 // trust says which peers are proxies whose word about the client counts.
 type trust struct {
 	networks []netip.Prefix
@@ -51,7 +58,7 @@ func (t *trust) trusts(r *http.Request) bool {
 // forward sets the X-Forwarded fields of the request for the upstream. What a trusted proxy has written stays, and the
 // gateway adds what it knows; what anything else has written goes, in every spelling that an upstream could take for
 // such a field.
-func (t *trust) forward(p *httputil.ProxyRequest, x *request, prefix string) {
+func (t *trust) forward(p *httputil.ProxyRequest, x *sender, prefix string) {
 	in, out := p.In.Header, p.Out.Header
 	if x.trusted {
 		for _, name := range []string{"Forwarded", xForwardedFor, xForwardedHost, xForwardedProto} {
@@ -109,7 +116,7 @@ func version(r *http.Request) int {
 // trailers returns the body of a request for the upstream. The trailer of a client that is not a trusted proxy claims nothing
 // about the client, either: some servers add it to the header. The trailer is shared with the request of the client, and
 // complete at the end of the body.
-func (t *trust) trailers(p *httputil.ProxyRequest, x *request) io.ReadCloser {
+func (t *trust) trailers(p *httputil.ProxyRequest, x *sender) io.ReadCloser {
 	if x.trusted || p.Out.Trailer == nil || p.Out.Body == nil {
 		return p.Out.Body
 	}

@@ -12,9 +12,6 @@ import (
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/paced"
 )
 
-// pace is how slow a client can be.
-var pace = paced.Pace{Stall: time.Minute, Linger: 5 * time.Second}
-
 // A Handler serves the requests of the gateway: each runs through a pipeline whose innermost strategy is a [Table].
 type Handler struct {
 	pipeline *pipeline.Pipeline

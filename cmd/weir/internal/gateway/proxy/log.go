@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"time"
@@ -13,21 +12,6 @@ import (
 	"github.com/weir-go/weir/strategies/timeout"
 	"github.com/weir-go/weir/transport/weirhttp"
 )
-
-// A Log is an access log: a line of JSON for each request.
-type Log struct {
-	// Query writes the query of the URL, too, which can have secrets.
-	Query bool
-	// Key returns how the key of a limiter is written: a hash of it, unless keys are not secret.
-	Key func(key string) string
-
-	handler slog.Handler
-}
-
-// NewLog returns a Log. A Write of to must be one whole line, and must not fail.
-func NewLog(to io.Writer, query bool, key func(string) string) *Log {
-	return &Log{query, key, slog.NewJSONHandler(to, nil)}
-}
 
 // maxText is how many bytes of a text are written. A path can have as many as all of the header.
 const maxText = 1024
@@ -81,18 +65,11 @@ func (l *Log) write(x *request, r *http.Request, took time.Duration, finished bo
 	}
 	record := slog.NewRecord(x.began, slog.LevelInfo, "request", 0)
 	record.AddAttrs(attrs...)
-	_ = l.handler.Handle(context.Background(), record)
+	_ = l.Handler.Handle(context.Background(), record)
 }
 
 // seconds returns d in seconds, to the microsecond.
 func seconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e6 }
-
-// A decided is what the policies of a route said about a request, for the access log.
-type decided struct {
-	policy   string        // that decided: the one that rejected the request, or else the last one
-	decision string        // such as "granted"
-	waited   time.Duration // in the queues of all policies
-}
 
 // The decisions.
 const (

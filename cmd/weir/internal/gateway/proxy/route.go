@@ -2,17 +2,23 @@ package proxy
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"maps"
 	"net/http"
 	"net/http/httputil"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 
+	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/timeout"
 	"github.com/weir-go/weir/transport/weirhttp"
 
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/upstream"
@@ -120,8 +126,8 @@ func (t *route) rewrite(p *httputil.ProxyRequest) {
 	}
 	p.Out.GetBody = p.In.GetBody
 	p.Out.Trailer = p.In.Trailer // shared, because net/http fills it in when the body has been read
-	p.Out.Body = t.table.trust.trailers(p, x)
-	t.table.trust.forward(p, x, t.StripPrefix)
+	p.Out.Body = t.table.trust.trailers(p, &x.sender)
+	t.table.trust.forward(p, &x.sender, t.StripPrefix)
 }
 
 // tunnelsHTTP reports whether a client asks for another version of HTTP, or for TLS, on its connection to the upstream, as
@@ -200,3 +206,61 @@ func (p *bufferPool) Get() []byte {
 }
 
 func (p *bufferPool) Put(b []byte) { p.pool.Put((*[bufferSize]byte)(b)) }
+
+// discard is the log of net/http/httputil, which has only errors of bodies that end early. The access log says that the
+// answer was aborted.
+var discard = log.New(io.Discard, "", 0)
+
+// ErrShutdown is the cause of the context of requests that still run when the gateway has waited long enough for them.
+var ErrShutdown = errors.New("the gateway shuts down")
+
+// failed answers a request that the upstream has not answered.
+func (t *route) failed(w http.ResponseWriter, r *http.Request, err error) {
+	ctx := r.Context()
+	x := requestOf(ctx)
+	maps.Copy(w.Header(), x.answered)
+	if cause := context.Cause(ctx); cause != nil {
+		if _, ok := errors.AsType[*timeout.Error](cause); ok {
+			x.fault = cause
+			return // the policy whose timeout it is answers
+		}
+		if errors.Is(cause, ErrShutdown) {
+			err = cause
+		}
+	}
+	after, _ := pipeline.RetryAfter(err)
+	t.table.answer(w, r, x, statusOf(ctx, err), after, err)
+}
+
+// statusOf returns the status of the answer to a request that the upstream has not answered.
+func statusOf(ctx context.Context, err error) int {
+	var timeout interface{ Timeout() bool }
+	isTimeout := errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded)
+	_, isLimited := errors.AsType[*ratelimit.RejectedError](err)
+	switch {
+	case errors.Is(err, ErrShutdown):
+		return http.StatusServiceUnavailable
+	case isClients(err) && errors.Is(err, os.ErrDeadlineExceeded):
+		return http.StatusRequestTimeout // net/http also ends the context then
+	case ctx.Err() != nil:
+		return weirhttp.StatusClientClosedRequest
+	case isClients(err):
+		return http.StatusBadRequest
+	case isLimited:
+		return weirhttp.StatusOf(ctx, err)
+	case upstream.NotSent(err):
+		return http.StatusBadGateway // also if it was too late to connect: the upstream was not asked
+	case isTimeout:
+		return http.StatusGatewayTimeout
+	}
+	if status := weirhttp.StatusOf(ctx, err); status != http.StatusInternalServerError {
+		return status
+	}
+	return http.StatusBadGateway
+}
+
+// isClients reports whether the body of the client's request could not be read.
+func isClients(err error) bool {
+	_, ok := errors.AsType[*upstream.ClientError](err)
+	return ok
+}

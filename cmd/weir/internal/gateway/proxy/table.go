@@ -3,10 +3,9 @@
 //
 // Read these first, in this order:
 //
-//   - handler.go: the way of a request from the listener to the table. request.go: what the gateway knows of it.
-//   - table.go: the routes of one version of the file, and the [Decision] which of them a request has.
-//   - route.go: what happens on one route.
-//   - answer.go: what clients get if the upstream does not answer.
+//   - handler.go: the way of a request from the listener to the table. response.go: the answer on its way back.
+//   - table.go: the routes of one version of the file, the [Decision] which of them a request has, and what is known of a request.
+//   - route.go: what happens on one route, and what clients get if the upstream does not answer.
 //   - path.go, forwarded.go: what is not passed on as it came.
 //   - check.go: what would happen to a request. log.go: what has happened.
 package proxy
@@ -15,9 +14,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
@@ -43,6 +44,16 @@ type TableOptions struct {
 	// Policies says more of these policies, by name.
 	Policies map[string]Policy
 	Routes   []Route
+}
+
+// A Log is an access log: a line of JSON for each request.
+type Log struct {
+	// Handler writes the lines. It must not fail.
+	Handler slog.Handler
+	// Query writes the query of the URL, too, which can have secrets.
+	Query bool
+	// Key returns how the key of a limiter is written: a hash of it, unless keys are not secret.
+	Key func(key string) string
 }
 
 // A Route says where the requests that match a pattern go.
@@ -185,9 +196,8 @@ type Decision struct {
 	Reason error
 	header http.Header
 
-	trusted bool     // the peer is a trusted proxy
-	sent    *url.URL // what the client has asked for, which can differ from what the routes match; see canonical
-	host    string   // likewise
+	sent *url.URL // what the client has asked for, which can differ from what the routes match; see canonical
+	sender
 }
 
 // Decide returns where a request to the gateway goes.
@@ -271,4 +281,76 @@ func (t *Table) serve(w http.ResponseWriter, r *http.Request, x *request) {
 		w.Header().Set("Allow", allowed)
 	}
 	t.answer(w, r, x, x.Status, 0, x.Reason)
+}
+
+// answer answers in place of the upstream. err is for the log: clients are told the status, but not what is behind the gateway.
+func (t *Table) answer(w http.ResponseWriter, r *http.Request, x *request, status int, after time.Duration, err error) {
+	x.fault, x.meant = err, status
+	weirhttp.Reject(w, r, t.body, weirhttp.Rejection{Status: status, RetryAfter: after, Err: err})
+}
+
+// A request is what the gateway knows of one request. It is also the context of that request, so that routes, policies
+// and attempts find it without another allocation.
+type request struct {
+	context.Context
+	exchange upstream.Exchange
+
+	began time.Time // when the header of the request was read
+	table *Table    // the version that the request runs on; nil before the pipeline has chosen it
+	Decision
+
+	decided  decided
+	meant    int         // the status that an answer of the gateway stands for: one of gRPC is 200; 0: none
+	fault    error       // why the gateway answered, and not the upstream
+	switched bool        // the upstream has switched protocols
+	answered http.Header // the fields of the policies, while the upstream answers
+	answer   response
+}
+
+type requestKey struct{}
+
+// Value returns the request itself for requestKey, and its exchange for [upstream.Key].
+func (x *request) Value(key any) any {
+	switch key.(type) {
+	case requestKey:
+		return x
+	case upstream.Key:
+		return &x.exchange
+	}
+	return x.Context.Value(key)
+}
+
+// status returns the status for the log and the metrics: that of the answer, or what it stands for.
+func (x *request) status() int {
+	switch {
+	case x.switched:
+		return http.StatusSwitchingProtocols
+	case x.meant != 0:
+		return x.meant
+	default:
+		return x.answer.status
+	}
+}
+
+// String returns only what never changes: fmt would read all fields, and race with attempts.
+func (x *request) String() string { return "gateway.request" }
+
+// requestOf returns the request that the context belongs to, or nil.
+func requestOf(ctx context.Context) *request {
+	x, _ := ctx.Value(requestKey{}).(*request)
+	return x
+}
+
+// Unrouted reports whether ctx is that of a request that has no table yet: the execution that chooses it is the whole request, which
+// is measured as one of HTTP.
+func Unrouted(ctx context.Context) bool {
+	x := requestOf(ctx)
+	return x != nil && x.table == nil
+}
+
+// A decided is what the policies of a route said about a request, for the access log.
+type decided struct {
+	policy   string        // that decided: the one that rejected the request, or else the last one
+	decision string        // such as "granted"
+	waited   time.Duration // in the queues of all policies
 }

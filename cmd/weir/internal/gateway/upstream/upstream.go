@@ -1,24 +1,28 @@
 // Package upstream sends the requests of the gateway to the addresses of an upstream: it balances them, prefers addresses
 // that answer, and goes on to the next address if one cannot be reached.
 //
-//   - upstream.go: which address gets a request.
-//   - sending.go: one request to one address, and what it says about the health of the address.
-//   - exchange.go: what the attempts of a request have in common.
+//   - upstream.go: which address gets a request, what the attempts of a request have in common, and what an attempt says about the
+//     health of its address.
 //   - transport.go: the connections. body.go: the body of a request of which perhaps nothing was sent.
 package upstream
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"iter"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 )
 
@@ -194,3 +198,205 @@ func (e *ClientError) NotCalled() bool { return true }
 
 // Retryable returns false.
 func (e *ClientError) Retryable() bool { return false }
+
+// An Exchange is what the attempts of one request have in common. The context of the request returns it for [Key]. The
+// zero value is ready to use.
+type Exchange struct {
+	mu       sync.Mutex
+	attempts int
+	address  string     // of the last attempt
+	tried    []*Address // by all attempts
+	held     []*Address // that count the request until End
+	over     bool
+}
+
+// Key is the key of the [*Exchange] in the context of a request.
+type Key struct{}
+
+// exchangeOf returns the Exchange of the request, or nil.
+func exchangeOf(ctx context.Context) *Exchange {
+	x, _ := ctx.Value(Key{}).(*Exchange)
+	return x
+}
+
+// Attempts returns how many times the request was sent or could not be sent because there was no connection, and the
+// address of the last time.
+func (x *Exchange) Attempts() (n int, address string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.attempts, x.address
+}
+
+// End says that the request is answered: it no longer counts as running at any address.
+func (x *Exchange) End() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.over = true
+	for _, a := range x.held {
+		a.running.Add(-1)
+	}
+	x.held = nil
+}
+
+func (x *Exchange) triedBefore() []*Address {
+	if x == nil {
+		return nil
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.Clone(x.tried)
+}
+
+func (x *Exchange) begin(a *Address) {
+	if x == nil {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.attempts++
+	x.address = a.name
+	x.tried = append(x.tried, a)
+}
+
+// hold counts the request at a until End. The attempt of a hedge can return after that.
+func (x *Exchange) hold(a *Address) {
+	if x != nil {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if !x.over {
+			x.held = append(x.held, a)
+			return
+		}
+	}
+	a.running.Add(-1)
+}
+
+// A sending is one request to one address.
+type sending struct {
+	base     http.RoundTripper
+	request  *http.Request
+	exchange *Exchange
+	address  *Address
+}
+
+// run sends the request: through the circuit breaker of the address if it has one that decides.
+func (s *sending) run(circuit bool) (*http.Response, error) {
+	p := s.address.pipeline
+	if p == nil || !circuit {
+		return s.send(s.request)
+	}
+	j := judged{sending: *s}
+	resp, err := pipeline.ExecuteValue(s.request.Context(), p, j.send)
+	if err == nil {
+		return resp, nil
+	}
+	if errors.Is(err, registry.ErrRemoved) {
+		return s.send(s.request) // a newer version of the file does not have the address: this request has begun before
+	}
+	if neither, ok := errors.AsType[*neitherError](err); ok {
+		err = neither.error
+	}
+	return nil, err
+}
+
+// send sends r. If the server has closed the connection that net/http has chosen, r goes on to another one.
+func (s *sending) send(r *http.Request) (resp *http.Response, err error) {
+	s.exchange.begin(s.address)
+	body, held := r.Body.(*HeldBody)
+	if !held && sentAgain(r) {
+		return s.base.RoundTrip(r)
+	}
+	var unsent atomic.Bool
+	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { unsent.Store(info.WasIdle && closeIfEnded(info.Conn)) }}
+	r = r.WithContext(httptrace.WithClientTrace(r.Context(), trace))
+	for {
+		if resp, err = s.base.RoundTrip(r); err == nil || !unsent.Load() || r.Context().Err() != nil || !body.rewind() {
+			break
+		}
+	}
+	if err != nil && body.failure() != nil {
+		return nil, &ClientError{body.failure()}
+	}
+	return resp, err
+}
+
+// sentAgain reports whether net/http sends a request again that was written to a connection which then broke off, if it has no body or
+// can get the body again. With a GetBody that fails, the error would not say why the connection broke off.
+func sentAgain(r *http.Request) bool {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
+	return r.Header["Idempotency-Key"] != nil || r.Header["X-Idempotency-Key"] != nil
+}
+
+// closeIfEnded closes a connection that waited for a request, and that the server has closed meanwhile. net/http finds that out only
+// when the goroutine that reads from the connection runs. A request that was written by then is lost, unless it may be sent twice;
+// with the connection closed, nothing of it is written.
+func closeIfEnded(c net.Conn) bool {
+	socket := c
+	if secure, ok := c.(*tls.Conn); ok {
+		socket = secure.NetConn()
+	}
+	if !ended(socket) {
+		return false
+	}
+	_ = c.Close()
+	return true
+}
+
+// A judged is a sending whose outcome counts for the circuit of the address.
+type judged struct {
+	sending
+	trace      httptrace.ClientTrace
+	connection atomic.Uint32 // that the request was sent on, the last one if net/http has sent it again
+	connecting atomic.Bool   // to the address: the request does not only wait for one of max_connections
+}
+
+const (
+	noConnection uint32 = iota
+	newConnection
+	usedConnection
+)
+
+// send ignores the context of the pipeline, whose only strategy is a circuit breaker: the request has its own.
+func (j *judged) send(context.Context) (*http.Response, error) {
+	j.trace.DNSStart = func(httptrace.DNSStartInfo) { j.connecting.Store(true) }
+	j.trace.ConnectStart = func(string, string) { j.connecting.Store(true) }
+	j.trace.GotConn = func(info httptrace.GotConnInfo) {
+		if info.Reused {
+			j.connection.Store(usedConnection)
+		} else {
+			j.connection.Store(newConnection)
+		}
+	}
+	resp, err := j.sending.send(j.request.WithContext(httptrace.WithClientTrace(j.request.Context(), &j.trace)))
+	if err != nil && !j.ofAddress(err) {
+		err = &neitherError{err}
+	}
+	return resp, err
+}
+
+// ofAddress reports whether err says that the address is not healthy. If the request has ended before the answer, its client or
+// its route was impatient, unless the address could not be connected to. A request that has only waited for one of
+// max_connections says nothing: the address is busy. A connection that has been used can be closed by a server at
+// any time, also while the next request is on its way: only a server that is silent for response_header_timeout fails then.
+func (j *judged) ofAddress(err error) bool {
+	var timeout interface{ Timeout() bool }
+	switch connection := j.connection.Load(); {
+	case connection == noConnection:
+		return j.connecting.Load() || NotSent(err)
+	case j.request.Context().Err() != nil:
+		return false
+	case connection == usedConnection:
+		return errors.As(err, &timeout) && timeout.Timeout()
+	default:
+		return true
+	}
+}
+
+// A neitherError is an error that says nothing about the address: the circuit counts neither a success nor a failure.
+type neitherError struct{ error }
+
+// NotCalled returns true, which is how a circuit knows.
+func (e *neitherError) NotCalled() bool { return true }

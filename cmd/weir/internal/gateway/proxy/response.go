@@ -2,77 +2,16 @@ package proxy
 
 import (
 	"bufio"
-	"context"
 	"net"
 	"net/http"
 	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/paced"
-	"github.com/weir-go/weir/cmd/weir/internal/gateway/upstream"
 )
 
-// A request is what the gateway knows of one request. It is also the context of that request, so that routes, policies
-// and attempts find it without another allocation.
-type request struct {
-	context.Context
-	exchange upstream.Exchange
-
-	began time.Time // when the header of the request was read
-	table *Table    // the version that the request runs on; nil before the pipeline has chosen it
-	Decision
-
-	decided  decided
-	meant    int         // the status that an answer of the gateway stands for: one of gRPC is 200; 0: none
-	fault    error       // why the gateway answered, and not the upstream
-	switched bool        // the upstream has switched protocols
-	answered http.Header // the fields of the policies, while the upstream answers
-
-	// What most requests need once is here, so that it is not allocated by itself.
-	answer    response
-	forwarded [3]string // the values of the X-Forwarded fields for the upstream
-}
-
-type requestKey struct{}
-
-// Value returns the request itself for requestKey, and its exchange for [upstream.Key].
-func (x *request) Value(key any) any {
-	switch key.(type) {
-	case requestKey:
-		return x
-	case upstream.Key:
-		return &x.exchange
-	}
-	return x.Context.Value(key)
-}
-
-// status returns the status for the log and the metrics: that of the answer, or what it stands for.
-func (x *request) status() int {
-	switch {
-	case x.switched:
-		return http.StatusSwitchingProtocols
-	case x.meant != 0:
-		return x.meant
-	default:
-		return x.answer.status
-	}
-}
-
-// String returns only what never changes: fmt would read all fields, and race with attempts.
-func (x *request) String() string { return "gateway.request" }
-
-// requestOf returns the request that the context belongs to, or nil.
-func requestOf(ctx context.Context) *request {
-	x, _ := ctx.Value(requestKey{}).(*request)
-	return x
-}
-
-// Unrouted reports whether ctx is that of a request that has no table yet: the execution that chooses it is the whole request, which
-// is measured as one of HTTP.
-func Unrouted(ctx context.Context) bool {
-	x := requestOf(ctx)
-	return x != nil && x.table == nil
-}
+// pace is how slow a client can be.
+var pace = paced.Pace{Stall: time.Minute, Linger: 5 * time.Second}
 
 // A response is a ResponseWriter that knows what was answered, for the access log.
 type response struct {

@@ -5,18 +5,44 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
+	"time"
 
 	"github.com/weir-go/weir/reload"
 
+	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
+	"github.com/weir-go/weir/cmd/weir/internal/gateway"
 	"github.com/weir-go/weir/cmd/weir/internal/process"
 	"github.com/weir-go/weir/cmd/weir/internal/ratelimitconfig"
 	"github.com/weir-go/weir/cmd/weir/internal/rls"
 	"github.com/weir-go/weir/cmd/weir/internal/rlsconfig"
 )
+
+// gateway serves until SIGTERM or SIGINT.
+func (c *command) gateway(args []string) int {
+	var o process.Options
+	f := serverFlags("gateway", "clients connect", &o)
+	if status, ok := c.parseFlags(f, args); !ok {
+		return status
+	}
+	switch {
+	case o.Config == "" && f.NArg() > 0:
+		c.complain("weir gateway: the file must follow -config: weir gateway -config %s\n", f.Arg(0))
+		return exitError
+	case o.Config == "":
+		c.complain("weir gateway: -config must name a file\n")
+		return exitError
+	case f.NArg() > 0:
+		c.complain("weir gateway: takes no arguments, found %q\n", f.Arg(0))
+		return exitError
+	}
+	return c.serve("weir gateway", o, gateway.Run)
+}
 
 // rlsFlags are the flags of weir rls.
 type rlsFlags struct {
@@ -40,6 +66,15 @@ func (c *command) rls(args []string) int {
 		return c.printTranslation(o.translation)
 	}
 	return c.serve("weir rls", o.run, rls.Run)
+}
+
+// serverFlags returns the flags of every server. clients says who does what to its address.
+func serverFlags(command, clients string, o *process.Options) *flag.FlagSet {
+	f := flag.NewFlagSet(command, flag.ContinueOnError)
+	f.StringVar(&o.Config, "config", "", "the configuration `file`, which is read again when it changes, and at SIGHUP")
+	f.StringVar(&o.Listen, "listen", "", "the `address` that "+clients+" to, in place of the file's")
+	f.StringVar(&o.Admin, "admin", "", "the `address` of the dashboard, /metrics, /live and /ready, in place of the file's; off for none")
+	return f
 }
 
 // serve runs a server until SIGTERM or SIGINT.
@@ -77,10 +112,7 @@ func (c *command) printTranslation(o ratelimitconfig.Options) int {
 
 // flags returns the flags, which set the fields of o.
 func (o *rlsFlags) flags() *flag.FlagSet {
-	f := flag.NewFlagSet("rls", flag.ContinueOnError)
-	f.StringVar(&o.run.Config, "config", "", "the configuration `file`, which is read again when it changes, and at SIGHUP")
-	f.StringVar(&o.run.Listen, "listen", "", "the `address` that Envoy connects to, in place of the file's")
-	f.StringVar(&o.run.Admin, "admin", "", "the `address` of the dashboard, /metrics, /live and /ready, in place of the file's; off for none")
+	f := serverFlags("rls", "Envoy connects", &o.run)
 	t := &o.translation
 	f.StringVar(&t.Dir, "ratelimit-config", "", "a `directory` with the *.yaml files of envoyproxy/ratelimit, which are read again when they change; with -config, the file has everything but the domains")
 	f.Func("mode", "with -ratelimit-config: how limits count, in the `mode` exact (a sliding window in ten steps; a rejected request costs nothing) or envoy (as envoyproxy/ratelimit does); exact, or what -config says, unless set", func(text string) error {
@@ -129,20 +161,51 @@ func (o *rlsFlags) check(others []string) error {
 	return t.CheckStore()
 }
 
-// explainDescriptor says which rule of the rate limit service of f is for a descriptor.
-func (c *command) explainDescriptor(f *reload.File, descriptor string, others []string) int {
-	if len(others) > 0 {
-		c.complain("weir explain: with -descriptor there is only a file, found %s\n", strings.Join(others, " "))
+// readyTimeout is how long a gateway has to say whether it is ready.
+const readyTimeout = 2 * time.Second
+
+// ready asks the gateway at an admin address whether it can take requests. It is for the health check of a container, which
+// has no other program to ask with.
+func (c *command) ready(args []string) int {
+	address := fileconfig.DefaultAdmin
+	switch len(args) {
+	case 0:
+	case 1:
+		address = args[0]
+	default:
+		c.complain("weir ready: takes one address, found %q\n", args)
 		return exitError
 	}
-	r, err := rlsconfig.ParseRequest(descriptor)
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		c.complain("weir ready: must be the admin address of a gateway, such as %s: %v\n", fileconfig.DefaultAdmin, err)
+		return exitError
+	}
+	status, body, err := fetch("http://" + address + "/ready")
 	if err != nil {
-		c.complain("weir explain: -descriptor: %v\na descriptor is\n  %s\n", err, rlsconfig.Grammar)
-		return exitError
+		c.complain("weir ready: %v\n", err)
+		return exitInvalid
 	}
-	if err := rlsconfig.Find(c.stdout, f, r); err != nil {
-		c.complain("weir explain: %s: %v\n", f.Name(), err)
-		return exitError
+	say(c.stdout, "%s", body)
+	if status != http.StatusOK {
+		return exitInvalid
 	}
 	return exitOK
+}
+
+// fetch gets a URL. It does not ask a proxy that the environment names.
+func fetch(url string) (status int, body []byte, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err = io.ReadAll(io.LimitReader(response.Body, 64<<10))
+	return response.StatusCode, body, err
 }
