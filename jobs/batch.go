@@ -18,8 +18,7 @@ type batch struct {
 
 	handOverRoom int // how many more jobs may wait in their workers
 
-	deadRows       []holderID // rows of jobs_holders that no longer count
-	takenOver      []holderID // owners whose keptRow a job with mode Release replaces
+	deadRows       []holderID // rows of jobs_holders that no longer count, or that a job with mode Release replaces
 	granted        map[holderID]holderRow
 	removedWaiters map[waiterID]bool
 	savedWaiters   map[waiterID]waiterRow
@@ -79,7 +78,11 @@ type keyRow struct {
 	storedWaiting int64 // the same, as it was read
 	slots         *slots
 	window        *window.Window
-	keptOwners    map[string]bool // owners with a keptRow
+	keptOwners    map[string]int64 // owners with a keptRow, and its job
+}
+
+func (r *keyRow) hasWindow() bool {
+	return r.slots == nil && (r.rules.window.Shares == nil || r.ref.Key != "")
 }
 
 // addWaiting counts n more waiters.
@@ -217,39 +220,36 @@ func (b *batch) prepare(stored storedRows) error {
 	return nil
 }
 
-func (b *batch) prepareWindows(keys []dynamicKey) (err error) {
-	groups := map[int64]*keyRow{} // dynamic windows, by limiter
+func (b *batch) prepareWindows(keys []dynamicKey) error {
+	ruled := map[int64]rules{} // windows, by limiter
 	for _, row := range b.rows {
-		switch {
-		case row.slots != nil:
-		case row.rules.window.Shares != nil:
-			groups[row.limiter] = row
-		default:
-			if row.window, err = window.Read(row.state, row.rules.window, b.now); err != nil {
-				return err
-			}
+		if row.slots == nil {
+			ruled[row.limiter] = row.rules
+		}
+	}
+	for _, k := range keys {
+		if r, ok := ruled[k.Limiter]; ok && k.Key != "" {
+			b.rows[k.ID] = &keyRow{id: k.ID, limiter: k.Limiter, ref: Ref{Type: DynamicWindow, Key: k.Key}, rules: r, state: k.State,
+				waiting: k.Waiting, storedWaiting: k.Waiting}
 		}
 	}
 	states := map[int64]map[string]string{}
-	for _, k := range keys {
-		if groups[k.Limiter] == nil || k.Key == "" {
-			continue
+	for _, row := range b.rows {
+		if row.hasWindow() {
+			if states[row.limiter] == nil {
+				states[row.limiter] = map[string]string{}
+			}
+			states[row.limiter][row.ref.Key] = row.state
 		}
-		if states[k.Limiter] == nil {
-			states[k.Limiter] = map[string]string{}
-		}
-		states[k.Limiter][k.Key] = k.State
-		b.rows[k.ID] = &keyRow{id: k.ID, limiter: k.Limiter, ref: Ref{Type: DynamicWindow, Key: k.Key}, rules: groups[k.Limiter].rules, state: k.State,
-			waiting: k.Waiting, storedWaiting: k.Waiting}
 	}
-	windows := map[int64]map[string]*window.Window{}
-	for limiter, states := range states {
-		if windows[limiter], err = window.ReadGroup(states, groups[limiter].rules.window, b.now); err != nil {
+	windows, err := map[int64]map[string]*window.Window{}, error(nil)
+	for limiter, s := range states {
+		if windows[limiter], err = window.Read(s, ruled[limiter].window, b.now); err != nil {
 			return err
 		}
 	}
 	for _, row := range b.rows {
-		if row.ref.Type == DynamicWindow && row.ref.Key != "" {
+		if row.hasWindow() {
 			row.window = windows[row.limiter][row.ref.Key]
 		}
 	}
@@ -285,7 +285,7 @@ func (b *batch) prepareHolders(holders []readHolder) {
 			row.slots.owners[h.Owner] = h.Acquired
 		}
 		if h.Mode == keptRow {
-			row.keptOwners[h.Owner] = true
+			row.keptOwners[h.Owner] = h.Job
 		}
 	}
 	for key, n := range unread {

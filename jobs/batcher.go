@@ -26,6 +26,7 @@ type batcher struct {
 	rechecks []recheck // by time
 	closed   bool
 	wake     chan struct{} // something has come; of size 1
+	closing  chan struct{} // close was called
 	done     chan struct{} // run has ended
 
 	inWorkers []*request // of jobs that wait in their workers; only run uses it
@@ -47,7 +48,7 @@ const (
 )
 
 func newBatcher(timeout time.Duration, room int, transact func(context.Context, []*request, []release, int) error, report func(error)) *batcher {
-	b := &batcher{transact: transact, timeout: timeout, room: room, report: report, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	b := &batcher{transact: transact, timeout: timeout, room: room, report: report, wake: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{})}
 	go b.run()
 	return b
 }
@@ -127,7 +128,10 @@ func (b *batcher) signal() {
 // close ends the batcher when every release has been written. Requests get ErrClosed.
 func (b *batcher) close() {
 	b.mu.Lock()
-	b.closed = true
+	if !b.closed {
+		b.closed = true
+		close(b.closing)
+	}
 	b.mu.Unlock()
 	b.signal()
 	<-b.done
@@ -145,7 +149,11 @@ func (b *batcher) run() {
 		case len(reqs)+len(releases) > 0:
 			b.runBatch(reqs, releases)
 			if b.failures > 0 {
-				b.pause()
+				again.Reset(min(minPause<<min(b.failures-1, 10), maxPause))
+				select {
+				case <-again.C:
+				case <-b.closing:
+				}
 			}
 		case closed:
 			return
@@ -167,25 +175,6 @@ func (b *batcher) onlyRequests() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.requests) > 0 && len(b.releases) == 0 && !b.closed
-}
-
-func (b *batcher) pause() {
-	t := time.NewTimer(min(minPause<<min(b.failures-1, 10), maxPause))
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-			return
-		case <-b.wake:
-			b.mu.Lock()
-			closed := b.closed
-			b.mu.Unlock()
-			if closed {
-				b.signal()
-				return
-			}
-		}
-	}
 }
 
 // take returns what the next transaction is for. The caller holds b.mu.

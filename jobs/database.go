@@ -395,7 +395,7 @@ func (d *database) readKeys(b *batch, rows pgx.Rows) error {
 		r.rules, r.storedWaiting = def, row.waiting
 		if r.ref.Type.hasSlots() {
 			r.slots = &slots{max: def.maxCount, measuredHold: hold, waiting: row.waiting, owners: map[string]int64{}}
-			r.keptOwners = map[string]bool{}
+			r.keptOwners = map[string]int64{}
 		}
 		b.rows[r.id] = &r
 		return nil
@@ -410,10 +410,6 @@ func (d *database) save(ctx context.Context, conn *pgxpool.Conn, b *batch) error
 	if len(b.deadRows) > 0 {
 		keys, owners, jobs := holderColumns(b.deadRows)
 		q.Queue(d.sql.RemoveHolders, keys, owners, jobs)
-	}
-	if len(b.takenOver) > 0 {
-		keys, owners, _ := holderColumns(b.takenOver)
-		q.Queue(d.sql.TakeOver, keys, owners)
 	}
 	if len(b.granted) > 0 {
 		var ids []holderID

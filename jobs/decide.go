@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 )
 
@@ -117,13 +116,14 @@ func (b *batch) grant(req *request, candidates []candidate, lease int64) {
 
 // grantSlot gives the job or its owner a slot, or with mode Release the slot that its owner has kept.
 func (b *batch) grantSlot(req *request, c candidate, lease int64) {
-	row, kept := c.row, c.row.keptOwners[c.owner]
+	row := c.row
+	keptBy, kept := row.keptOwners[c.owner]
 	h := holderRow{holderID: holderID{c.id, c.owner, req.job}, attempted: req.attempted, fence: b.fence}
 	switch c.mode {
 	case Acquire:
 		row.slots.take(c.owner, b.now)
 		if !kept { // otherwise the deadline stays what it was
-			row.keptOwners[c.owner] = true
+			row.keptOwners[c.owner] = req.job
 			h.mode, h.until = keptRow, c.deadline
 			b.granted[h.holderID] = h
 		}
@@ -132,12 +132,11 @@ func (b *batch) grantSlot(req *request, c candidate, lease int64) {
 		if !kept {
 			return
 		}
+		old := holderID{c.id, c.owner, keptBy}
 		delete(row.keptOwners, c.owner)
-		maps.DeleteFunc(b.granted, func(other holderID, taken holderRow) bool { // a keptRow that is not written yet
-			return other.key == c.id && other.owner == c.owner && taken.mode == keptRow
-		})
-		h.since = row.slots.owners[c.owner] // the new row counts as held since then
-		b.takenOver = append(b.takenOver, h.holderID)
+		delete(b.granted, old)               // it is not written yet,
+		b.deadRows = append(b.deadRows, old) // or it is
+		h.since = row.slots.owners[c.owner]  // the new row counts as held since then
 	default:
 		row.slots.take(c.owner, b.now)
 	}

@@ -136,53 +136,38 @@ func (t *Throttler) readKey(ctx context.Context, tx pgx.Tx, info *KeyInfo) (row 
 	return row, nil
 }
 
+// inspectWindow sums up what the key has, or all keys of a dynamic window.
 func (t *Throttler) inspectWindow(ctx context.Context, tx pgx.Tx, info *KeyInfo, row keyRow) error {
 	rules, now := row.rules.window, info.Now.UnixMicro()
-	if rules.Shares == nil {
-		w, err := window.Read(row.state, rules, now)
-		if err == nil {
-			info.addWindow(w)
-			info.fillWindow(w)
-		}
-		return err
-	}
-	var keys []dynamicKey
-	if err := query(ctx, tx, appendRows(&keys), t.sql.AllKeys, row.limiter); err != nil {
-		return err
-	}
 	states := map[string]string{}
-	for _, k := range keys {
-		if k.Key != "" {
+	if rules.Shares != nil {
+		var keys []dynamicKey
+		if err := query(ctx, tx, appendRows(&keys), t.sql.AllKeys, row.limiter); err != nil {
+			return err
+		}
+		for _, k := range keys {
 			states[k.Key] = k.State
 		}
 	}
-	if info.Key != "" && states[info.Key] == "" {
-		states[info.Key] = ""
+	if row.hasWindow() {
+		states[info.Key] = row.state
 	}
-	windows, err := window.ReadGroup(states, rules, now)
+	windows, err := window.Read(states, rules, now)
 	if err != nil {
 		return err
 	}
-	if info.Key != "" {
-		info.addWindow(windows[info.Key])
-		info.fillWindow(windows[info.Key])
-		return nil
+	if w := windows[info.Key]; row.hasWindow() {
+		windows = map[string]*window.Window{info.Key: w}
+		info.Limit, info.Next = int(w.PresentLimit()), time.UnixMicro(max(w.FirstFree(now), now))
+	} else {
+		info.Limit = int(rules.Shares.Capacity)
+		err = tx.QueryRow(ctx, t.sql.AllWaiters, row.limiter).Scan(&info.Waiting)
 	}
-	for _, w := range windows { // all keys together
-		info.addWindow(w)
+	for _, w := range windows {
+		info.Used += int(w.Started())
+		info.Reserved += int(w.Reserved())
 	}
-	info.Limit = int(rules.Shares.Capacity)
-	return tx.QueryRow(ctx, t.sql.AllWaiters, row.limiter).Scan(&info.Waiting)
-}
-
-func (info *KeyInfo) addWindow(w *window.Window) {
-	info.Used += int(w.Started())
-	info.Reserved += int(w.Reserved())
-}
-
-func (info *KeyInfo) fillWindow(w *window.Window) {
-	now := info.Now.UnixMicro()
-	info.Limit, info.Next = int(w.PresentLimit()), time.UnixMicro(max(w.FirstFree(now), now))
+	return err
 }
 
 func (t *Throttler) listJobs(ctx context.Context, tx pgx.Tx, key int64, info *KeyInfo) error {

@@ -22,9 +22,9 @@ func rulesOf(limit int64, interval time.Duration, buckets int64) window.Rules {
 }
 
 func mustRead(t testing.TB, state string, r window.Rules, now int64) *window.Window {
-	w, err := window.Read(state, r, now)
+	all, err := window.Read(map[string]string{"": state}, r, now)
 	require.NoError(t, err, "%q", state)
-	return w
+	return all[""]
 }
 
 // A memory keeps what the tables keep, for tests of decisions without a database. It reads and writes as database.load
@@ -255,7 +255,7 @@ func (m *memory) row(id int64) *keyRow {
 	r := &keyRow{id: id, limiter: key.limiter, ref: key.ref, rules: m.rulesOf(key.ref), state: key.state, waiting: key.waiting, storedWaiting: key.waiting}
 	if key.ref.Type.hasSlots() {
 		r.slots = &slots{max: r.rules.maxCount, measuredHold: key.hold, waiting: key.waiting, owners: map[string]int64{}}
-		r.keptOwners = map[string]bool{}
+		r.keptOwners = map[string]int64{}
 	}
 	return r
 }
@@ -274,11 +274,6 @@ func (m *memory) save(b *batch) {
 	}
 	for _, id := range b.deadRows {
 		delete(m.holders, id)
-	}
-	for _, h := range b.takenOver {
-		maps.DeleteFunc(m.holders, func(_ holderID, other *memoryHolder) bool {
-			return other.key == h.key && other.owner == h.owner && other.mode == keptRow
-		})
 	}
 	for s, h := range b.granted {
 		row := &memoryHolder{holderRow: h, acquired: m.now}

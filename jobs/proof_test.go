@@ -161,8 +161,7 @@ func (w *world) counted(width int64) (all []execution) {
 		var began, at int64
 		var state string
 		require.NoError(w.t, rows.Scan(&began, &at, &state))
-		counts, err := window.Read(state, window.Rules{Bucket: width, Buckets: 1000}, at) // long enough to forget nothing
-		require.NoError(w.t, err)
+		counts := mustRead(w.t, state, window.Rules{Bucket: width, Buckets: 1000}, at) // long enough to forget nothing
 		for _, b := range counts.Filled {
 			for ; seen[b.At] < b.Started; seen[b.At]++ {
 				require.GreaterOrEqual(w.t, b.At, began/width)

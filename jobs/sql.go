@@ -49,7 +49,7 @@ type statements struct {
 	// database.load
 	Settings, Lock, LockWindows, Released, Dynamic, Clock, Overdue, OwnHolders, Holders, Running, WaitersOfJobs, Waiters, Fence string
 	// database.save
-	SaveKeys, RemoveHolders, SaveHolders, TakeOver, RemoveWaiters, SaveWaiters string
+	SaveKeys, RemoveHolders, SaveHolders, RemoveWaiters, SaveWaiters string
 	// database.bringBack
 	BringBack, FinishedWaiters string
 	// maintenance

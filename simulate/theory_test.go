@@ -144,53 +144,47 @@ func TestRun_RetryBudgetBound(t *testing.T) {
 // A metastable failure: the service has room for more than all requests, but after an outage, it works for clients that
 // have left and try again, and so the outage goes on when its cause has gone. With a budget the service recovers. See
 // Bronson, Aghayev, Charapko and Zhu, "Metastable Failures in Distributed Systems" (2021).
-func TestRun_MetastableFailure(t *testing.T) {
-	run := func(budget string) (succeeded, calls float64) { // in each second at the end
-		r, err := Run(t.Context(), Scenario{
-			Config: config(`{budgets: {few: {ratio: 0.1, min_per_second: -1}}, pipelines: {p: {strategies: [
-				{retry: {max_retries: 4, delay: 100ms, jitter: true` + budget + `}},
-				{timeout: {timeout: 500ms}}]}}}`),
-			Load:     Load{For: 100 * time.Second, Open: &Open{Rate: ConstantRate{70}, Poisson: true}},
-			Service:  Service{Latency: Exponential{100 * time.Millisecond}, Capacity: 10, QueueLimit: 200, Periods: []Period{{From: 20 * time.Second, To: 25 * time.Second, Capacity: 1}}},
-			Interval: time.Second,
-		})
-		require.NoError(t, err)
-		for _, p := range r.Series[10:20] {
-			assert.Greater(t, p.Succeeded, p.Offered/2, "before the outage")
-		}
-		for _, p := range r.Series[80:100] {
-			succeeded += float64(p.Succeeded) / 20
-			calls += float64(p.Calls) / 20
-		}
-		return succeeded, calls
-	}
-	succeeded, calls := run("")
-	assert.Less(t, succeeded, 35.0, "of 70 a second")
-	assert.Greater(t, calls, 140.0, "the service has room for 100 a second")
-	succeeded, calls = run(", budget: few")
-	assert.Greater(t, succeeded, 65.0)
-	assert.Less(t, calls, 80.0)
-}
-
+//
 // Clients that try again keep an overload going, too. If new ones always come, longer delays change nothing: each of them
 // adds its calls later. See Brooker, "What is Backoff For?" (2022). If clients give up, the service recovers.
-func TestRun_MetastableClients(t *testing.T) {
-	run := func(reaction Reaction) (succeeded float64) {
+func TestRun_MetastableFailure(t *testing.T) {
+	const tries = `{retry: {max_retries: 4, delay: 100ms, jitter: true%s}}, `
+	for name, c := range map[string]struct {
+		retry    string // of the pipeline
+		clients  Reaction
+		recovers bool
+	}{
+		"retries":                  {fmt.Sprintf(tries, ""), Reaction{}, false},
+		"retries, with a budget":   {fmt.Sprintf(tries, ", budget: few"), Reaction{}, true},
+		"clients try again":        {"", Reaction{MaxRetries: 4, Delay: 100 * time.Millisecond, Jitter: true}, false},
+		"clients try again, later": {"", Reaction{MaxRetries: 4, Delay: time.Second, Backoff: retry.Exponential, Jitter: true}, false},
+		"clients give up":          {"", Reaction{}, true},
+	} {
 		r, err := Run(t.Context(), Scenario{
-			Config: config(`pipelines: {p: {strategies: [{timeout: {timeout: 500ms}}]}}`),
-			Load:   Load{For: 100 * time.Second, Open: &Open{Rate: ConstantRate{70}, Poisson: true}},
-			Service: Service{Latency: Exponential{100 * time.Millisecond}, Capacity: 10, QueueLimit: 200,
-				Periods: []Period{{From: 20 * time.Second, To: 25 * time.Second, Capacity: 1}}},
-			Clients:  Clients{OnFailure: reaction},
+			Config: config(`{budgets: {few: {ratio: 0.1, min_per_second: -1}},
+				pipelines: {p: {strategies: [` + c.retry + `{timeout: {timeout: 500ms}}]}}}`),
+			Load: Load{For: 45 * time.Second, Open: &Open{Rate: ConstantRate{35}, Poisson: true}},
+			Service: Service{Latency: Exponential{100 * time.Millisecond}, Capacity: 5, QueueLimit: 100,
+				Periods: []Period{{From: 10 * time.Second, To: 15 * time.Second, Capacity: 1}}},
+			Clients:  Clients{OnFailure: c.clients},
 			Interval: time.Second,
 		})
 		require.NoError(t, err)
-		for _, p := range r.Series[80:100] {
-			succeeded += float64(p.Succeeded) / 20
+		for _, p := range r.Series[5:10] {
+			assert.Greater(t, p.Succeeded, p.Offered/2, "%s: before the outage", name)
 		}
-		return succeeded
+		var succeeded, calls float64 // in each second at the end
+		for _, p := range r.Series[35:45] {
+			succeeded += float64(p.Succeeded) / 10
+			calls += float64(p.Calls) / 10
+		}
+		t.Logf("%s: %.1f succeeded, %.1f calls a second", name, succeeded, calls)
+		if c.recovers {
+			assert.Greater(t, succeeded, 28.0, name)
+			assert.Less(t, calls, 42.0, name)
+		} else {
+			assert.Less(t, succeeded, 20.0, "%s: of 35 a second", name)
+			assert.Greater(t, calls, 48.0, "%s: the service has room for 50 a second", name)
+		}
 	}
-	assert.Less(t, run(Reaction{MaxRetries: 4, Delay: 100 * time.Millisecond, Jitter: true}), 35.0)
-	assert.Less(t, run(Reaction{MaxRetries: 4, Delay: time.Second, Backoff: retry.Exponential, Jitter: true}), 35.0)
-	assert.Greater(t, run(Reaction{}), 65.0)
 }

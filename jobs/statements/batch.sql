@@ -145,11 +145,6 @@ insert into {{.Holders}} (key, owner, job, attempted, mode, acquired, until, fen
   on conflict (key, owner, job) do update set attempted = excluded.attempted, mode = excluded.mode, until = excluded.until, fence = excluded.fence
 {{end}}
 
-{{define "TakeOver"}}
-delete from {{.Holders}} h using unnest($1::bigint[], $2::text[]) q (key, owner)
-  where h.key = q.key and h.owner = q.owner and h.mode = 2
-{{end}}
-
 {{define "RemoveWaiters"}}
 delete from {{.Waiters}} w using unnest($1::bigint[], $2::bigint[]) q (key, job) where w.key = q.key and w.job = q.job
 {{end}}

@@ -342,22 +342,11 @@ func (w *Window) lastFull(at, limit int64) int64 {
 	return full
 }
 
-// Read reads the state of a key at a time, in µs since the epoch, without what no longer has an effect and without
-// reservations that have lapsed.
+// read reads the state of a key with all that is in it.
 //
 // If the length of the limiter's buckets has changed since, the counts are moved to new buckets. Executions are counted in
 // the last new bucket that overlaps the old one and has begun, so that none leaves the window early. Reservations go to the
 // new bucket in which the old one begins, because a waiting job remembers that time.
-func Read(state string, r Rules, now int64) (*Window, error) {
-	w, err := read(state, r, now)
-	if err == nil {
-		w.windows, w.all = []*Window{w}, w
-		w.prune(now)
-	}
-	return w, err
-}
-
-// read reads a state with all that is in it.
 func read(state string, r Rules, now int64) (*Window, error) {
 	w := &Window{group: &group{Rules: r, now: now / r.Bucket}}
 	width, filled, err := parse(state)
@@ -385,19 +374,33 @@ func read(state string, r Rules, now int64) (*Window, error) {
 	return w, nil
 }
 
-// ReadGroup reads the states of the keys of a dynamic window, as Read does, all of them at one time.
-func ReadGroup(states map[string]string, r Rules, now int64) (map[string]*Window, error) {
-	g := &group{Rules: r, now: now / r.Bucket, participantsAt: map[int64]*participants{}}
-	windows, all := map[string]*Window{}, map[int64]Bucket{}
-	for i, key := range slices.Sorted(maps.Keys(states)) {
+// Read reads the states of keys at a time, in µs since the epoch, without what no longer has an effect and without reservations
+// that have lapsed. All keys of a dynamic window that have a state must be among them.
+func Read(states map[string]string, r Rules, now int64) (map[string]*Window, error) {
+	windows := map[string]*Window{}
+	shared := &group{Rules: r, now: now / r.Bucket, participantsAt: map[int64]*participants{}}
+	for _, key := range slices.Sorted(maps.Keys(states)) {
 		w, err := read(states[key], r, now)
 		if err != nil {
 			return nil, err
 		}
-		g.now = max(g.now, w.now)
-		w.group, w.index, windows[key] = g, i, w
-		g.windows = append(g.windows, w)
+		windows[key] = w
+		if r.Shares == nil {
+			w.windows, w.all = []*Window{w}, w
+			w.prune(now)
+			continue
+		}
+		shared.now = max(shared.now, w.now)
+		w.group, w.index = shared, len(shared.windows)
+		shared.windows = append(shared.windows, w)
 	}
+	shared.prune(now)
+	return windows, nil
+}
+
+// prune prunes the windows of all keys, and computes their sum.
+func (g *group) prune(now int64) {
+	all := map[int64]Bucket{}
 	for _, w := range g.windows {
 		w.prune(now)
 		for _, b := range w.Filled {
@@ -409,7 +412,6 @@ func ReadGroup(states map[string]string, r Rules, now int64) (map[string]*Window
 	for _, at := range slices.Sorted(maps.Keys(all)) {
 		g.all.Filled = append(g.all.Filled, all[at])
 	}
-	return windows, nil
 }
 
 // grace is for how long a place is kept, in a window of ordinary length, for a job that was to come when the window began.

@@ -31,9 +31,14 @@ func rulesOf(limit int64, interval time.Duration, buckets int64) Rules {
 }
 
 func mustRead(t testing.TB, state string, r Rules, now int64) *Window {
-	w, err := Read(state, r, now)
+	w, err := readOne(state, r, now)
 	require.NoError(t, err, "%q", state)
 	return w
+}
+
+func readOne(state string, r Rules, now int64) (*Window, error) {
+	all, err := Read(map[string]string{"": state}, r, now)
+	return all[""], err
 }
 
 // free is FirstFree in numbers of buckets.
@@ -105,13 +110,9 @@ func (m *model) read(keys ...string) map[string]*Window {
 	for _, key := range keys {
 		m.states[key] = m.states[key]
 	}
-	if m.Shares == nil {
-		m.keys = map[string]*Window{keys[0]: mustRead(m.t, m.states[keys[0]], m.Rules, m.now)}
-	} else {
-		var err error
-		m.keys, err = ReadGroup(m.states, m.Rules, m.now)
-		require.NoError(m.t, err)
-	}
+	var err error
+	m.keys, err = Read(m.states, m.Rules, m.now)
+	require.NoError(m.t, err)
 	w := m.keys[keys[0]]
 	m.bucket = w.now
 	lapsed := m.now >= w.now*w.Bucket+LapseAfter(w.Bucket)
@@ -514,10 +515,10 @@ func TestRead_WhatCannotBeRead(t *testing.T) {
 		"1000000 1700000000:9223372036854775807:0", "1000000 1700000000:0:9223372036854775807",
 		"2000000 1700000000:9223372036854775807:0", "1 9223372036854775807:0:1",
 	} {
-		_, err := Read(state, r, 1_700_000_000*second)
+		_, err := readOne(state, r, 1_700_000_000*second)
 		assert.ErrorContains(t, err, "cannot be read", "%q", state)
 	}
-	_, err := Read(strings.Repeat("x", 1<<20), r, 1_700_000_000*second)
+	_, err := readOne(strings.Repeat("x", 1<<20), r, 1_700_000_000*second)
 	require.Error(t, err)
 	assert.Less(t, len(err.Error()), 200)
 }
@@ -534,7 +535,7 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		r := Rules{Bucket: width * second, Buckets: buckets, Limit: limit}
-		w, err := Read(state, r, now*second)
+		w, err := readOne(state, r, now*second)
 		if err != nil {
 			return
 		}
@@ -555,7 +556,7 @@ func FuzzRead(f *testing.F) {
 		sane()
 		require.GreaterOrEqual(t, w.now, now*second/r.Bucket)
 		require.LessOrEqual(t, w.now-now*second/r.Bucket, 2*r.Buckets)
-		again, err := Read(w.String(), r, now*second)
+		again, err := readOne(w.String(), r, now*second)
 		require.NoError(t, err)
 		require.True(t, slices.Equal(w.Filled, again.Filled))
 		require.Equal(t, w.now, again.now)
