@@ -175,7 +175,7 @@ func TestNewCounters_Problems(t *testing.T) {
 	s, err := NewService(rules, nil)
 	require.NoError(t, err)
 	s.SetRules(nil)
-	assert.Same(t, rules, s.current.Load().rules)
+	assert.Same(t, rules, s.rules.Load())
 }
 
 // TestSharedCounters_Away: without the store, count fails at once, and the service answers by CountersFailOpen.

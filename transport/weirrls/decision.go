@@ -1,15 +1,17 @@
 package weirrls
 
 import (
-	"context"
-	"math"
+	"slices"
+	"sync"
 	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/transport/internal/admission"
 )
 
 // A decision is one request. Its methods are called in this order:
@@ -19,261 +21,266 @@ import (
 //	decide    decides about the request by their answers
 //	settle    gives back what a rejected request has taken
 //	response  makes the answer
-//	report    tells the Listener
 //	end       releases the leases
 type decision struct {
-	ctx     context.Context
-	asking  context.Context // for limits: ctx, or that of beforeDeadline
-	service *Service
-	rules   *rulesInForce
-	domain  *domain // nil: not known
-	request *ratelimitv3.RateLimitRequest
+	call
+	domain    *domain // nil: not known
+	request   *ratelimitv3.RateLimitRequest
+	measuring bool
+	checks    []check
 
-	checks []check // one for each descriptor
-	buf    []byte  // memory for names and keys
-	now    int64   // in seconds since 1970, if a check has a span
-
-	listening, measuring bool
-	rejected             bool // by a limit in this process, before the slow ones are asked
-	over                 bool // the overall code
+	over     bool // the overall code
+	byQuotas bool // all limits with Quota are over
 }
 
 // A check is one descriptor of a request.
 type check struct {
-	kind     checkKind
-	rule     *rule  // nil for an override
-	limit    *limit // nil: no limit applies
-	shares   bool   // ShareThreshold changes the key
-	hits     uint64
-	negative bool // the hits are given back
+	descriptor *common.RateLimitDescriptor
+	rule       *rule  // nil for a limit that the request brings with it
+	limit      *limit // nil: no limit applies
+	hits       hits   // nil: there is nothing to ask
+	failOpen   bool   // if the limit is undecided, it does not reject the request
 
-	key string // of the counter, or of Partitioned
-
-	// An exact limit.
-	lease   limiter.Lease
-	rest    limiter.Lease // what OverrunRest took
-	level   limiter.Level // if leveled
-	leveled bool
-
-	// A window or an override.
-	span       timeSpan
-	allowed    uint32
-	unit       protoUnit
-	multiplier uint32 // 0: none
-	sum        int64
-	counted    bool // the hits are counted
-
-	answer   answer
-	asked    bool          // the limiter was asked
-	refused  bool          // the limiter has refused the hits
-	refunded bool          // what it took was given back
-	err      error         // why there is no decision, or nil
-	took     time.Duration // by the limiter, if the request is measured
+	asked   bool
+	verdict verdict
+	err     error         // why the limit is undecided, or what failed after it had refused the hits
+	took    time.Duration // by the limiter, if the request is measured
+	settled bool          // what it took was given back
 }
 
-// A checkKind says what limits a descriptor.
-type checkKind uint8
+// hits are those of a descriptor, and the limit that they are taken from.
+type hits interface {
+	// takesTime reports whether take and refund can take time, such as a round trip to a store.
+	takesTime() bool
+	// counter tells counters apart.
+	counter() counterID
+	// take takes the hits, or gives them back if the descriptor says so.
+	take() (verdict, error)
+	// refundable reports whether a rejected request takes nothing. refund gives back what it has taken.
+	refundable() bool
+	refund()
+	// describe makes the status of the descriptor. over reports whether it is over the limit, and decided whether the limit has
+	// decided that.
+	describe(s *ratelimitv3.RateLimitResponse_DescriptorStatus, over, decided bool)
+	// rejection returns the answer of the limiter that has refused the hits.
+	rejection() limiter.Lease
+	release()
+}
+
+// A verdict is what a limit says about hits.
+type verdict uint8
 
 const (
-	noLimit   checkKind = iota // no rule, or its limit is replaced
-	unlimited                  // Limit.Unlimited
-	exact                      // Limit.Limiter or Limit.Partitioned
-	window                     // Limit.Window
-	override                   // a limit that the request brings with it
+	within verdict = iota
+	refused
+	undecided
 )
 
-// An answer is what a limit says about its descriptor.
-type answer uint8
+type counterID struct {
+	limit *limit // that of a limiter
+	key   string
+	span  timeSpan
+}
 
-const (
-	within     answer = iota // the hits are within the limit
-	overLimit                // they are not
-	failed                   // there was no decision, and the hits count as over the limit
-	failedOpen               // there was no decision, and the hits count as within the limit
-)
+// over reports whether the descriptor is over its limit.
+func (c *check) over() bool { return c.verdict == refused || c.failed() }
 
-// over reports whether the limit is against the request.
-func (c *check) over() bool { return c.answer == overLimit || c.answer == failed }
+// failed reports whether that is so because the limit is undecided.
+func (c *check) failed() bool { return c.verdict == undecided && !c.failOpen }
 
-func newDecision(ctx context.Context, s *Service, r *ratelimitv3.RateLimitRequest) *decision {
-	d := &decision{ctx: ctx, asking: ctx, service: s, request: r, rules: s.current.Load()}
-	d.domain = d.rules.rules.domains[r.GetDomain()]
-	d.listening, d.measuring = s.events.listens(ctx)
-	d.checks = make([]check, len(r.GetDescriptors()))
-	return d
+// objects reports whether the limit is against the request.
+func (c *check) objects() bool { return c.over() && !c.limit.Shadow }
+
+// prepare finds the limit of each descriptor.
+func (d *decision) prepare() {
+	d.checks = make([]check, len(d.request.GetDescriptors()))
+	if d.domain == nil {
+		return
+	}
+	var replaced []string
+	for i := range d.checks {
+		c := &d.checks[i]
+		c.descriptor = d.request.GetDescriptors()[i]
+		d.findLimit(c)
+		if c.limit != nil {
+			replaced = append(replaced, c.limit.Replaces...) // also if it is replaced itself
+		}
+	}
+	if len(replaced) == 0 {
+		return
+	}
+	for i := range d.checks {
+		if c := &d.checks[i]; c.hits != nil && slices.Contains(replaced, c.limit.Name) {
+			c.limit, c.hits = nil, nil
+		}
+	}
+}
+
+// findLimit finds the limit of a descriptor.
+func (d *decision) findLimit(c *check) {
+	n := max(1, uint64(d.request.GetHitsAddend()))
+	if own := c.descriptor.GetHitsAddend(); own != nil {
+		n = own.GetValue()
+	}
+	negative := n > 0 && c.descriptor.GetIsNegativeHits()
+	countersOpen := negative || d.options.CountersFailOpen // who gives back asks for nothing
+	if o := c.descriptor.GetLimit(); o != nil {
+		h := newCounterHits(&d.call, d.domain.override, d.domain.counterKey(keyOf(c.descriptor)), n, negative)
+		if h.setOverride(o) {
+			c.limit, c.hits, c.failOpen = h.limit, h, countersOpen
+			return
+		}
+	}
+	rule, key := d.domain.match(c.descriptor)
+	if rule == nil {
+		return
+	}
+	l := rule.limit
+	c.rule, c.limit, c.failOpen = rule, l, negative || l.FailOpen
+	switch {
+	case l.Unlimited:
+	case l.Window != nil:
+		h := newCounterHits(&d.call, l, d.domain.counterKey(key), n, negative)
+		h.setWindow(l.Window)
+		c.hits, c.failOpen = h, countersOpen || l.FailOpen
+	default:
+		if l.Partitioned == nil {
+			key = "" // all keys have one limiter
+		}
+		c.hits = &limiterHits{call: &d.call, limit: l, key: admission.BoundedKey(key), n: n, negative: negative}
+	}
+}
+
+// ask asks the limits. Those in this process are asked in order, and then those that can take time, such as those of a
+// store, at once. If one in this process rejects the request, those from which it would take nothing are not asked.
+func (d *decision) ask() {
+	var slow []*check
+	for i := range d.checks {
+		switch c := &d.checks[i]; {
+		case c.hits == nil:
+		case c.hits.takesTime():
+			slow = append(slow, c)
+		default:
+			d.take(c)
+		}
+	}
+	if len(slow) > 0 && !d.options.Shadow && slices.ContainsFunc(d.checks, func(c check) bool { return c.objects() && !d.isQuota(&c) }) {
+		slow = slices.DeleteFunc(slow, func(c *check) bool { return c.hits.refundable() })
+	}
+	for _, c := range slow {
+		c.asked, c.verdict, c.err = true, undecided, errGoexit // unless take returns
+	}
+	each(slow, d.take)
+}
+
+// take asks the limit of c.
+func (d *decision) take(c *check) {
+	var began time.Duration
+	if d.measuring {
+		began = clock.Now()
+	}
+	c.asked, c.verdict, c.err = true, undecided, errGoexit // unless it returns
+	c.verdict, c.err = c.hits.take()
+	if d.measuring {
+		c.took = clock.Now() - began
+	}
+}
+
+// maxConcurrent bounds the goroutines that ask limits for one request, however many descriptors it has.
+const maxConcurrent = 16
+
+// each calls f with each check, at the same time if there are several. Checks of one counter are next to each other in
+// order, because their sums depend on it.
+func each(checks []*check, f func(*check)) {
+	if len(checks) == 1 {
+		f(checks[0])
+		return
+	}
+	groups := make(map[counterID][]*check)
+	for _, c := range checks {
+		id := c.hits.counter()
+		groups[id] = append(groups[id], c)
+	}
+	var wg sync.WaitGroup
+	running := make(chan struct{}, maxConcurrent)
+	for _, group := range groups {
+		running <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-running }()
+			for _, c := range group {
+				f(c)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// gone reports whether the context ended before a limit had decided.
+func (d *decision) gone() bool {
+	return d.ctx.Err() != nil && slices.ContainsFunc(d.checks, func(c check) bool { return pipeline.IsContextError(c.err) })
+}
+
+// decide decides about the request by the answers of its limits: it is over if an ordinary limit is, or if all limits with
+// Quota are.
+func (d *decision) decide() {
+	ordinary, quotas, quotasOver := false, 0, 0
+	for i := range d.checks {
+		switch c := &d.checks[i]; {
+		case !d.isQuota(c):
+			ordinary = ordinary || c.objects()
+		case c.objects():
+			quotasOver++
+			fallthrough
+		default:
+			quotas++
+		}
+	}
+	d.byQuotas = quotas > 0 && quotas == quotasOver
+	d.over = !d.options.Shadow && (ordinary || d.byQuotas)
+}
+
+// isQuota reports whether c rejects only together with all other quotas of the request.
+func (d *decision) isQuota(c *check) bool {
+	if c.limit == nil {
+		return d.options.Quota
+	}
+	return !c.limit.Unlimited && (d.options.Quota || c.limit.Quota)
+}
+
+// settle gives back what a rejected request has taken. What was given back stays given back, what a Window counts stays
+// counted, and hits that can be a report count whatever the answer.
+func (d *decision) settle() {
+	if !d.over {
+		return
+	}
+	var slow []*check
+	for i := range d.checks {
+		switch c := &d.checks[i]; {
+		case !c.asked || c.settled || c.verdict != within || !c.hits.refundable():
+		case c.hits.takesTime():
+			slow = append(slow, c)
+		default:
+			c.refund()
+		}
+	}
+	each(slow, (*check).refund)
+}
+
+func (c *check) refund() {
+	c.settled = true
+	c.hits.refund()
 }
 
 // end releases the leases. If finished is false, a limiter or a listener has ended the goroutine: then nothing was
-// answered, and what was taken is given back. Permits of windows and buckets stay taken after a Release.
+// answered, and what was taken is given back. Permits of windows and buckets stay taken after a release.
 func (d *decision) end(finished bool) {
 	if !finished {
 		d.over = true
 		d.settle()
 	}
 	for i := range d.checks {
-		d.checks[i].release()
-	}
-}
-
-// prepare finds the limit of each descriptor.
-func (d *decision) prepare() {
-	replaces := false
-	for i, descriptor := range d.request.GetDescriptors() {
-		c := &d.checks[i]
-		c.hits, c.negative = hitsOf(d.request, descriptor)
-		if d.domain == nil {
-			continue
-		}
-		if o := descriptor.GetLimit(); o != nil && d.prepareOverride(c, o) {
-			continue
-		}
-		entries := descriptor.GetEntries()
-		if c.rule, c.shares = d.domain.match(entries, &d.buf); c.rule == nil {
-			continue
-		}
-		c.limit = c.rule.limit
-		c.kind = c.limit.kind()
-		replaces = replaces || len(c.limit.Replaces) > 0
-	}
-	if replaces {
-		d.replace()
-	}
-	for i := range d.checks {
-		d.prepareKey(&d.checks[i], d.request.GetDescriptors()[i].GetEntries())
-	}
-}
-
-// kind returns what a check of the limit does.
-func (l *limit) kind() checkKind {
-	switch {
-	case l.Unlimited:
-		return unlimited
-	case l.Window != nil:
-		return window
-	default:
-		return exact
-	}
-}
-
-// hitsOf returns the hits of a descriptor. negative reports whether they are given back.
-func hitsOf(r *ratelimitv3.RateLimitRequest, d *common.RateLimitDescriptor) (hits uint64, negative bool) {
-	hits = max(1, uint64(r.GetHitsAddend()))
-	if own := d.GetHitsAddend(); own != nil {
-		hits = own.GetValue()
-	}
-	return hits, hits > 0 && d.GetIsNegativeHits()
-}
-
-// replace removes the limits that others replace. A limit replaces others also if it is replaced itself.
-func (d *decision) replace() {
-	replaced := make(map[string]bool)
-	for i := range d.checks {
-		if l := d.checks[i].limit; l != nil {
-			for _, name := range l.Replaces {
-				replaced[name] = true
-			}
-		}
-	}
-	for i := range d.checks {
-		if c := &d.checks[i]; c.limit != nil && c.kind != unlimited && replaced[c.limit.Name] {
-			c.kind, c.limit = noLimit, nil
+		if c := &d.checks[i]; c.asked {
+			c.hits.release()
 		}
 	}
 }
-
-// prepareOverride makes c the check of a limit that the request brings with it. It returns false if the limit has no unit
-// that is known, or is for more than a year: then the rules apply.
-func (d *decision) prepareOverride(c *check, o *common.RateLimitDescriptor_RateLimitOverride) bool {
-	proto := protoUnit(o.GetUnit())
-	u, ok := unitOfProto(proto)
-	if !ok {
-		return false
-	}
-	seconds := secondsOf[u]
-	if m := o.GetUnitMultiplier().GetValue(); m > 1 {
-		c.multiplier = m
-		seconds *= int64(m)
-	}
-	if seconds > maxSpan {
-		c.multiplier = 0
-		return false
-	}
-	c.kind, c.limit = override, d.domain.override
-	c.allowed, c.unit = o.GetRequestsPerUnit(), proto
-	c.span = spanAt(d.time(), seconds)
-	return true
-}
-
-// time returns the present moment in seconds since 1970. It is the same for all descriptors of a request.
-func (d *decision) time() int64 {
-	if d.now == 0 {
-		d.now = time.Now().Unix()
-	}
-	return d.now
-}
-
-// prepareKey finds the key of the counter, or of Partitioned.
-func (d *decision) prepareKey(c *check, entries []*common.RateLimitDescriptor_Entry) {
-	key := make([]byte, 0, 128)
-	switch {
-	case c.kind == window:
-		w := c.limit.Window
-		c.allowed, c.unit, c.span = w.RequestsPerUnit, protoUnits[w.Unit], spanAt(d.time(), secondsOf[w.Unit])
-	case c.kind == override, c.kind == exact && c.limit.Partitioned != nil:
-	default:
-		return
-	}
-	if c.kind != exact { // the counters are those of all domains
-		key = append(appendEscaped(key, d.domain.name, `\,`), ',')
-	}
-	if c.shares {
-		key = d.domain.appendSharedKey(key, entries, &d.buf)
-	} else {
-		key = appendKey(key, entries)
-	}
-	c.key = bounded(key)
-}
-
-// decide decides about the request by the answers of its limits: it is over if an ordinary limit is, or if all limits with
-// Quota are.
-func (d *decision) decide() {
-	ordinary, quotas, quotasOver := 0, 0, 0
-	for i := range d.checks {
-		c := &d.checks[i]
-		isOver := c.over() && !c.limit.Shadow
-		switch isQuota := d.isQuota(c); {
-		case isQuota && isOver:
-			quotas++
-			quotasOver++
-		case isQuota:
-			quotas++
-		case isOver:
-			ordinary++
-		}
-	}
-	d.over = ordinary > 0 || quotas > 0 && quotas == quotasOver
-	if d.service.options.Shadow {
-		d.over = false
-	}
-}
-
-// isQuota reports whether c rejects only together with all other quotas of the request.
-func (d *decision) isQuota(c *check) bool {
-	return c.kind != unlimited && (d.service.options.Quota || c.limit != nil && c.limit.Quota)
-}
-
-// gone reports whether the context ended before a limit had decided.
-func (d *decision) gone() bool {
-	if d.ctx.Err() == nil {
-		return false
-	}
-	for i := range d.checks {
-		if pipeline.IsContextError(d.checks[i].err) {
-			return true
-		}
-	}
-	return false
-}
-
-// clampInt returns hits as an int.
-func clampInt(hits uint64) int { return int(min(hits, math.MaxInt)) }

@@ -25,7 +25,8 @@
 // back, whatever the other limits say. A [Window] counts as envoyproxy/ratelimit counts instead.
 //
 // Limits in this process are asked first, then the limits of stores, all at the same time. If a limit in this process
-// rejects the request, limits of stores from which a rejected request takes nothing are asked only for what is left.
+// rejects the request, limits of stores from which a rejected request takes nothing are not asked: their descriptors are OK
+// and have no current_limit.
 //
 // The status of a descriptor has what is left, and the time until all is back or, after a rejection, until it is worth
 // asking again. A rejected request gets a retry-after header, in whole seconds.
@@ -45,12 +46,10 @@
 //
 // For maintainers, in reading order:
 //
-//   - rules.go: what a program configures. prepare.go checks it, and makes it ready for requests; limit.go has what
-//     limiters can do.
-//   - service.go: the service. decision.go is one request; its methods follow each other.
-//   - match.go: the rule of a descriptor. key.go: the key of its counter.
-//   - ask.go: how limits are asked, and when there is no decision. exact.go: limiters. count.go: windows.
-//   - status.go, headers.go, metadata.go: the answer.
-//   - events.go: what the Listener gets. names.go bounds the names with values in them.
+//   - rules.go: what a program configures. prepare.go checks it, and makes it ready for requests; limit.go asks a limiter.
+//   - match.go: the rule of a descriptor, and the key of its counter.
+//   - service.go, options.go: the service. decision.go is one request; its methods follow each other.
+//   - exact.go: hits that are taken from a limiter. window.go: hits that are counted. call.go: the time that both have.
+//   - answer.go, metadata.go: the answer. events.go: what the Listener gets.
 //   - counters.go: counters in this process. shared.go: those of a store.
 package weirrls

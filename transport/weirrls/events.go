@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"strings"
+	"sync"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 
 	"github.com/weir-go/weir/internal/recovered"
-	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/transport/internal/admission"
@@ -28,14 +31,9 @@ const overrideName = "override"
 // events are the Listener of a service.
 type events struct{ pipeline.Hooks }
 
-func newEvents(l pipeline.Listener) events { return events{pipeline.HooksOf(l)} }
-
-// none reports whether nothing is reported.
-func (e *events) none() bool { return e.OnEvent == nil && e.OnMeasurement == nil }
-
 // listens reports whether the Listener takes events and measurements of a request. A panic of Enabled is logged.
 func (e *events) listens(ctx context.Context) (listening, measuring bool) {
-	if e.none() {
+	if e.OnEvent == nil && e.OnMeasurement == nil {
 		return false, false
 	}
 	defer rescueListener()
@@ -53,69 +51,56 @@ func rescueListener() {
 }
 
 // report tells the Listener about each limit that was asked.
-func (d *decision) report() {
-	if !d.listening {
-		return
-	}
+func (e *events) report(d *decision) {
 	for i := range d.checks {
 		if c := &d.checks[i]; c.asked {
-			d.reportCheck(i, c)
+			e.reportCheck(d, c)
 		}
 	}
 }
 
-// reportCheck tells the Listener about one limit.
-func (d *decision) reportCheck(i int, c *check) {
+func (e *events) reportCheck(d *decision, c *check) {
 	defer rescueListener()
 	source := c.limit.source
-	if c.rule != nil && (c.rule.namesAllValues || c.rule.namesValues) {
-		source.Strategy = d.nameWithValues(c, d.request.GetDescriptors()[i].GetEntries())
+	if c.rule != nil && c.rule.names != nil {
+		source.Strategy = d.domain.nameWithValues(c.rule, c.descriptor)
 	}
-	err := d.errorOf(c, source)
+	rejects := d.over && !c.limit.Shadow
+	err := c.error(source, !rejects)
 	if d.measuring {
-		d.measure(c, source, err)
+		m := pipeline.Event{Name: ratelimit.MeasureRequest, Source: source, Duration: c.took, Err: err}
+		// What a request takes it does not hold, so a grant ends at once.
+		if ended := e.OnMeasurement(d.ctx, m); ended != nil && err == nil {
+			ended(d.ctx, pipeline.Event{Name: ratelimit.MeasureLease, Source: source})
+		}
 	}
-	if name, severity := d.eventOf(c); name != "" && d.service.events.OnEvent != nil {
-		d.service.events.OnEvent(d.ctx, pipeline.Event{
+	if name, severity := c.event(rejects); name != "" && e.OnEvent != nil {
+		e.OnEvent(d.ctx, pipeline.Event{
 			Name: name, Severity: severity, Source: source, Operation: pipeline.Operation(d.ctx), Err: err,
 		})
 	}
 }
 
-// measure reports how long the limiter took. What a request takes it does not hold, so a grant ends at once.
-func (d *decision) measure(c *check, source pipeline.Source, err error) {
-	e := pipeline.Event{Name: ratelimit.MeasureRequest, Source: source, Duration: c.took, Err: err}
-	if ended := d.service.events.OnMeasurement(d.ctx, e); ended != nil && err == nil {
-		ended(d.ctx, pipeline.Event{Name: ratelimit.MeasureLease, Source: source})
-	}
-}
-
-// errorOf returns the error for the Listener: a [ratelimit.RejectedError] if the limiter has decided.
-func (d *decision) errorOf(c *check, source pipeline.Source) error {
+// error returns the error for the Listener: a [ratelimit.RejectedError] if the limiter has decided.
+func (c *check) error(source pipeline.Source, shadow bool) error {
 	switch {
 	case c.err != nil:
 		return fmt.Errorf("weirrls: limit %s: %w", source.Strategy, c.err)
-	case c.kind == exact && !c.negative && !c.lease.Acquired():
-		return &ratelimit.RejectedError{Reason: c.lease.Reason(), Source: source, Lease: c.lease, Shadow: !d.rejects(c)}
-	case c.kind != exact && c.over():
-		lease := custom.RejectedKnowing(d.windowReset(c), "", 0)
-		return &ratelimit.RejectedError{Source: source, Lease: lease, Shadow: !d.rejects(c)}
+	case c.verdict != within:
+		lease := c.hits.rejection()
+		return &ratelimit.RejectedError{Reason: lease.Reason(), Source: source, Lease: lease, Shadow: shadow}
 	default:
 		return nil
 	}
 }
 
-// rejects reports whether c, which is over, rejects the request.
-func (d *decision) rejects(c *check) bool { return d.over && !c.limit.Shadow }
-
-// eventOf returns the event about c, or "" if there is none. A limit of the request that is over, but does not reject it,
+// event returns the event about c, or "" if there is none. A limit of the request that is over, but does not reject it,
 // has the event of a shadow: its own or the service's Shadow, or other quotas that are left.
-func (d *decision) eventOf(c *check) (name string, severity pipeline.Severity) {
-	rejects := d.rejects(c)
+func (c *check) event(rejects bool) (name string, severity pipeline.Severity) {
 	switch {
-	case c.answer == within && c.err == nil:
+	case c.verdict == within:
 		return "", pipeline.SeverityNone
-	case c.answer == failedOpen:
+	case !c.over():
 		return EventFailedOpen, pipeline.SeverityWarning
 	case c.err != nil && rejects:
 		return EventFailed, pipeline.SeverityError
@@ -123,9 +108,65 @@ func (d *decision) eventOf(c *check) (name string, severity pipeline.Severity) {
 		return ratelimit.EventShadowError, pipeline.SeverityWarning
 	case !rejects:
 		return ratelimit.EventShadowRejected, pipeline.SeverityWarning
-	case c.kind == exact && c.limit.Limiter != nil:
+	case c.limit.Limiter != nil:
 		return ratelimit.EventRejected, pipeline.SeverityError
 	default:
 		return ratelimit.EventRejected, pipeline.SeverityWarning // a client over its quota is no fault of the program
 	}
+}
+
+// The bounds on names of events that have values of descriptors. Clients choose those values, and a backend of metrics keeps
+// every name.
+const (
+	maxValueNames   = 1000 // for a rule
+	maxValueNameLen = 256  // in bytes
+)
+
+// A nameSet has the names that were used for the events of a rule.
+type nameSet struct {
+	mu    sync.Mutex
+	names map[string]bool
+}
+
+// admits reports whether the name was used or can be, because there are not too many others.
+func (s *nameSet) admits(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.names[name]:
+		return true
+	case len(s.names) >= maxValueNames:
+		return false
+	case s.names == nil:
+		s.names = make(map[string]bool)
+	}
+	s.names[name] = true
+	return true
+}
+
+// nameWithValues returns the name of the events of a rule with the values of a descriptor that it has matched.
+func (d *domain) nameWithValues(of *rule, descriptor *common.RateLimitDescriptor) string {
+	var parts []string
+	at := &d.level
+	for _, e := range descriptor.GetEntries() {
+		r, byPattern := at.find(e)
+		if r == nil {
+			break // cannot happen: the descriptor was matched
+		}
+		value := r.counterValue(e, byPattern)
+		switch {
+		case of.allValues || r.valueToMetric:
+		case byPattern:
+			value = r.sharedValue(e.GetKey())
+		case r.name == e.GetKey(): // a rule without a value
+			value = ""
+		}
+		parts = append(parts, ruleName(e.GetKey(), value))
+		at = &r.level
+	}
+	name := strings.Join(parts, ".")
+	if len(name) > maxValueNameLen || !of.names.admits(name) {
+		return of.path
+	}
+	return name
 }

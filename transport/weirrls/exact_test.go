@@ -25,7 +25,7 @@ func potRule(key string, p *pot) Descriptor { return Descriptor{Key: key, Limit:
 func TestExact_ARejectedRequestCostsNothing(t *testing.T) {
 	a, b, c := newPot(5), newPot(1), newPot(5)
 	s := newService(t, nil, potRule("a", a), potRule("b", b), potRule("c", c))
-	all := []*common.RateLimitDescriptor{describe("a", ""), describe("b", ""), hits(2, describe("c", ""))}
+	all := []*common.RateLimitDescriptor{describe("a", ""), describe("b", ""), withHits(2, describe("c", ""))}
 	assert.Equal(t, codeList{isOK, isOK, isOK, isOK}, codesOf(ask(t, s, all...)))
 	r := ask(t, s, all...)
 	assert.Equal(t, codeList{isOver, isOK, isOver, isOK}, codesOf(r))
@@ -45,19 +45,19 @@ func TestExact_Hits(t *testing.T) {
 	_, err = s.ShouldRateLimit(t.Context(), three)
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, p.remaining())
-	three.Descriptors[0] = hits(0, describe("p", ""))
+	three.Descriptors[0] = withHits(0, describe("p", ""))
 	r, err = s.ShouldRateLimit(t.Context(), three)
 	require.NoError(t, err)
 	assert.Equal(t, isOK, r.OverallCode, "the descriptor's 0 replaces the request's 3")
-	assert.Equal(t, isOver, ask(t, s, hits(2, describe("p", ""))).OverallCode)
-	assert.Equal(t, isOK, ask(t, s, hits(1, describe("p", ""))).OverallCode)
-	assert.Equal(t, isOver, ask(t, s, hits(0, describe("p", ""))).OverallCode, "nothing is left")
+	assert.Equal(t, isOver, ask(t, s, withHits(2, describe("p", ""))).OverallCode)
+	assert.Equal(t, isOK, ask(t, s, withHits(1, describe("p", ""))).OverallCode)
+	assert.Equal(t, isOver, ask(t, s, withHits(0, describe("p", ""))).OverallCode, "nothing is left")
 	for _, n := range []uint64{6, math.MaxInt32, math.MaxInt32 + 1, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64} {
-		assert.Equal(t, codeList{isOver, isOver}, codesOf(ask(t, s, hits(n, describe("p", "")))))
+		assert.Equal(t, codeList{isOver, isOver}, codesOf(ask(t, s, withHits(n, describe("p", "")))))
 	}
 	assert.Equal(t, isOK, ask(t, s, giveBack(math.MaxUint64, describe("p", ""))).OverallCode)
 	assert.EqualValues(t, 5, p.remaining())
-	r = ask(t, s, hits(math.MaxUint64, describe("p", "")))
+	r = ask(t, s, withHits(math.MaxUint64, describe("p", "")))
 	assert.Equal(t, isOver, r.OverallCode, "also while all are there")
 	assert.Nil(t, r.Statuses[0].DurationUntilReset, "it can never be granted")
 	assert.Empty(t, r.ResponseHeadersToAdd)
@@ -66,7 +66,7 @@ func TestExact_Hits(t *testing.T) {
 func TestExact_GivenBackStaysSo(t *testing.T) {
 	full, slots := newPot(1), newPot(2)
 	s := newService(t, nil, potRule("full", full), potRule("slots", slots))
-	ask(t, s, describe("full", ""), hits(2, describe("slots", "")))
+	ask(t, s, describe("full", ""), withHits(2, describe("slots", "")))
 	r := ask(t, s, describe("full", ""), giveBack(1, describe("slots", "")))
 	assert.Equal(t, codeList{isOver, isOver, isOK}, codesOf(r))
 	assert.EqualValues(t, 1, slots.remaining())
@@ -79,18 +79,18 @@ func TestExact_OnOverrun(t *testing.T) {
 		t.Run(overrun.String(), func(t *testing.T) {
 			p, other := newPot(5), newPot(1)
 			s := newService(t, nil, Descriptor{Key: "p", Limit: &Limit{Limiter: p, OnOverrun: overrun}}, potRule("other", other))
-			ask(t, s, hits(2, describe("p", "")))
-			r := ask(t, s, hits(4, describe("p", "")))
+			ask(t, s, withHits(2, describe("p", "")))
+			r := ask(t, s, withHits(4, describe("p", "")))
 			assert.Equal(t, isOver, r.OverallCode)
 			assert.Equal(t, want, p.remaining())
 			assert.Equal(t, time.Minute, r.Statuses[0].DurationUntilReset.AsDuration())
 
 			// Another limit rejects: only debt stays.
 			p.left, other.left = 5, 0
-			ask(t, s, hits(4, describe("p", "")), describe("other", ""))
+			ask(t, s, withHits(4, describe("p", "")), describe("other", ""))
 			assert.Equal(t, overrun == OverrunDebt, p.remaining() == 1)
 			p.left = 5
-			ask(t, s, hits(7, describe("p", "")), describe("other", ""))
+			ask(t, s, withHits(7, describe("p", "")), describe("other", ""))
 			assert.Equal(t, map[Overrun]int64{OverrunNothing: 5, OverrunDebt: -2, OverrunRest: 0}[overrun], p.remaining(), "more than the limit")
 		})
 	}
@@ -101,16 +101,16 @@ func TestExact_MistakesMakeNoDebt(t *testing.T) {
 	p := newPot(5)
 	s := newService(t, nil, Descriptor{Key: "p", Limit: &Limit{Limiter: p, OnOverrun: OverrunDebt}})
 	for _, n := range []uint64{maxHits + 1, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64} {
-		assert.Equal(t, codeList{isOver, isOver}, codesOf(ask(t, s, hits(n, describe("p", "")))))
+		assert.Equal(t, codeList{isOver, isOver}, codesOf(ask(t, s, withHits(n, describe("p", "")))))
 		assert.EqualValues(t, 5, p.remaining())
 	}
-	assert.Equal(t, isOver, ask(t, s, hits(maxHits, describe("p", ""))).OverallCode)
+	assert.Equal(t, isOver, ask(t, s, withHits(maxHits, describe("p", ""))).OverallCode)
 	assert.Negative(t, p.remaining(), "a report counts in full")
 
 	large := newPot(1 << 40)
 	s = newService(t, nil, Descriptor{Key: "p", Limit: &Limit{Limiter: large, OnOverrun: OverrunDebt}})
-	assert.Equal(t, isOK, ask(t, s, hits(1<<40-5, describe("p", ""))).OverallCode)
-	assert.Equal(t, isOver, ask(t, s, hits(maxHits+1, describe("p", ""))).OverallCode)
+	assert.Equal(t, isOK, ask(t, s, withHits(1<<40-5, describe("p", ""))).OverallCode)
+	assert.Equal(t, isOver, ask(t, s, withHits(maxHits+1, describe("p", ""))).OverallCode)
 	assert.Negative(t, large.remaining(), "within such a limit it is no mistake")
 }
 
@@ -119,7 +119,7 @@ func TestExact_OnOverrunRestWhileOthersTake(t *testing.T) {
 	s := newService(t, nil, Descriptor{Key: "p", Limit: &Limit{Limiter: p, OnOverrun: OverrunRest}})
 	p.left = 3
 	p.hook = func() { p.left = max(p.left-1, 0) } // another request takes one before each attempt
-	assert.Equal(t, isOver, ask(t, s, hits(5, describe("p", ""))).OverallCode)
+	assert.Equal(t, isOver, ask(t, s, withHits(5, describe("p", ""))).OverallCode)
 	assert.EqualValues(t, 0, p.remaining())
 }
 
@@ -138,7 +138,7 @@ func TestExact_Failures(t *testing.T) {
 				r := ask(t, s, describe("good", ""), describe("bad", ""))
 				assert.Equal(t, open, r.OverallCode == isOK)
 				assert.Equal(t, open, good.remaining() == 4)
-				assert.Equal(t, isOver, ask(t, s, hits(math.MaxUint64, describe("bad", ""))).OverallCode, "a limit is passed by no number of hits")
+				assert.Equal(t, isOver, ask(t, s, withHits(math.MaxUint64, describe("bad", ""))).OverallCode, "a limit is passed by no number of hits")
 			}
 		})
 	}
@@ -267,7 +267,7 @@ func TestShouldRateLimit_BadRequests(t *testing.T) {
 	require.Error(t, err)
 	hostile := []*common.RateLimitDescriptor{
 		nil, {}, {Entries: []*common.RateLimitDescriptor_Entry{nil}}, describe("", ""), describe("k", "", "", ""),
-		{Limit: &common.RateLimitDescriptor_RateLimitOverride{Unit: 1}}, describe("\xff", "\xff"), hits(math.MaxUint64, describe("k", "\x00")),
+		{Limit: &common.RateLimitDescriptor_RateLimitOverride{Unit: 1}}, describe("\xff", "\xff"), withHits(math.MaxUint64, describe("k", "\x00")),
 		giveBack(math.MaxUint64, describe("k", strings.Repeat("x", 1<<20))),
 	}
 	s.options.DynamicMetadata = true

@@ -85,7 +85,7 @@ func TestHeaders_Quota(t *testing.T) {
 		assert.Equal(t, map[string]string{"RateLimit-Limit": "3", "RateLimit-Remaining": "2", "RateLimit-Reset": "3600"},
 			headersOf(ask(t, s, describe("a", ""), describe("b", ""), describe("unsized", ""), describe("free", ""), describe("none", ""))))
 		assert.Equal(t, map[string]string{"RateLimit-Limit": "10", "RateLimit-Remaining": "0", "RateLimit-Reset": "60", "retry-after": "60"},
-			headersOf(ask(t, s, hits(11, describe("a", "")), describe("b", ""))))
+			headersOf(ask(t, s, withHits(11, describe("a", "")), describe("b", ""))))
 		ask(t, s, describe("q", ""), describe("b", ""))
 		assert.Equal(t, "0", headersOf(ask(t, s, describe("b", ""), describe("q", ""), describe("none", "")))["RateLimit-Remaining"])
 		assert.Empty(t, headersOf(ask(t, s, describe("free", ""), describe("none", ""))))
@@ -101,7 +101,7 @@ func TestDynamicMetadata(t *testing.T) {
 	free := meta(map[string]any{"free": 1}, &Limit{Unlimited: true})
 	a.Key, b.Key, over.Key, shadow.Key, free.Key = "a", "b", "over", "shadow", "free"
 	s := newService(t, &ServiceOptions{DynamicMetadata: true}, a, b, over, shadow, free)
-	r := request(describe("a", "1", "x", "y"), hits(2, describe("a", "")), describe("b", ""), describe("over", ""), describe("shadow", ""),
+	r := request(describe("a", "1", "x", "y"), withHits(2, describe("a", "")), describe("b", ""), describe("over", ""), describe("shadow", ""),
 		describe("free", ""), overriding(7, 2, describe("o", "\xff")))
 	r.HitsAddend = 3
 	for range 2 { // the second answer shows whether the first one has changed the rules
@@ -115,7 +115,7 @@ func TestDynamicMetadata(t *testing.T) {
 		], "metadata": {"tier": "gold", "deep": {"a": 1, "b": [true]}, "shadow": 1}}`, string(text))
 		_, err = proto.Marshal(response)
 		require.NoError(t, err)
-		r.Descriptors[1] = hits(2, describe("a", ""))
+		r.Descriptors[1] = withHits(2, describe("a", ""))
 	}
 	assert.Nil(t, ask(t, newService(t, nil, a), describe("a", "")).DynamicMetadata)
 }

@@ -104,7 +104,7 @@ func TestHooks(t *testing.T) {
 		},
 		"calls back": func(s *Service, r *ratelimitv3.RateLimitRequest) func(context.Context) {
 			return func(ctx context.Context) {
-				s.SetRules(s.current.Load().rules)
+				s.SetRules(s.rules.Load())
 				_, _ = s.ShouldRateLimit(context.WithoutCancel(ctx), r)
 			}
 		},

@@ -2,108 +2,117 @@ package weirrls
 
 import (
 	"context"
+	"errors"
 	"math"
 
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/rate"
-	"github.com/weir-go/weir/store"
 )
 
-// A limit is a Limit that is ready for requests.
+// A limit is a Limit that is ready for requests. Its functions are those of the limiter; a limiter that is not partitioned
+// ignores the key.
 type limit struct {
 	Limit
 	source   pipeline.Source
 	metadata *structpb.Struct
-	// charger and chargers are Limiter and Partitioned, if they have a method Charge.
-	charger  limiter.Charger
-	chargers limiter.PartitionedCharger[string]
+
+	acquire func(ctx context.Context, key string, n int) (limiter.Lease, error)
+	charges func(ctx context.Context, key string, n int) (limiter.Level, error) // nil: it is no Charger
+	inForce func(key string) (rate.Limits, error)                               // nil: not known
 	// remote reports whether the limiter can take time, as those of a store do. Those of package limiter decide at once.
 	remote bool
 }
 
-// tryAcquire asks the limiter. key is that of Partitioned.
-func (l *limit) tryAcquire(ctx context.Context, key string, n int) (limiter.Lease, error) {
-	if l.Partitioned != nil {
-		return l.Partitioned.TryAcquire(ctx, key, n)
+// ask makes the functions those of the limiter, which is not nil.
+func (l *limit) ask() {
+	switch of := l.Limiter.(type) {
+	case nil:
+		l.askByKey(l.Partitioned)
+	case *limiter.TokenBucket, *limiter.FixedWindow, *limiter.SlidingWindow, *limiter.Calendar:
+		l.askAll(of.(limiter.Limiter))
+	default:
+		l.remote = true
+		l.askAll(l.Limiter)
 	}
-	return l.Limiter.TryAcquire(ctx, n)
 }
 
-// charges reports whether the limiter has a method Charge.
-func (l *limit) charges() bool { return l.charger != nil || l.chargers != nil }
-
-// charge calls Charge of the limiter, which must have it.
-func (l *limit) charge(ctx context.Context, key string, n int) (limiter.Level, error) {
-	if l.chargers != nil {
-		return l.chargers.Charge(ctx, key, n)
+func (l *limit) askAll(of limiter.Limiter) {
+	l.acquire = func(ctx context.Context, _ string, n int) (limiter.Lease, error) { return of.TryAcquire(ctx, n) }
+	if c, ok := of.(limiter.Charger); ok {
+		l.charges = func(ctx context.Context, _ string, n int) (limiter.Level, error) { return c.Charge(ctx, n) }
 	}
-	return l.charger.Charge(ctx, n)
+	if s, ok := of.(interface{ Limits() rate.Limits }); ok {
+		l.inForce = func(string) (rate.Limits, error) { return s.Limits(), nil }
+	}
 }
 
-// available returns how many permits the limiter has, by its statistics.
-func (l *limit) available(key string) (n int64, ok bool) {
-	if s, ok := l.Limiter.(limiter.StatisticsProvider); ok {
-		return s.Statistics().AvailablePermits, true
+func (l *limit) askByKey(of limiter.Partitioned[string]) {
+	_, local := of.(*limiter.PartitionedLimiter[string, string])
+	l.remote, l.acquire = !local, of.TryAcquire
+	if c, ok := of.(limiter.PartitionedCharger[string]); ok {
+		l.charges = c.Charge
 	}
-	if s, ok := l.Partitioned.(interface {
-		Statistics(key string) (limiter.Statistics, error)
+	if s, ok := of.(interface {
+		Limits(key string) (rate.Limits, error)
 	}); ok {
-		statistics, err := s.Statistics(key)
-		return statistics.AvailablePermits, err == nil
-	}
-	return 0, false
-}
-
-// limiterOf returns Limiter or Partitioned.
-func (l *Limit) limiterOf() any {
-	if l.Partitioned != nil {
-		return l.Partitioned
-	}
-	return l.Limiter
-}
-
-// canTakeTime reports whether a limiter is not one of those of package limiter, which decide at once.
-func canTakeTime(l any) bool {
-	switch l.(type) {
-	case *limiter.TokenBucket, *limiter.FixedWindow, *limiter.SlidingWindow, *limiter.Calendar, *limiter.PartitionedLimiter[string, string]:
-		return false
-	default:
-		return true
+		l.inForce = s.Limits
 	}
 }
 
-// lends reports whether a limiter is known to lend its permits.
-func lends(l any) bool {
-	switch l := l.(type) {
-	case interface{ Limits() rate.Limits }:
-		return l.Limits().Kind == rate.Concurrency
-	case *store.Partitioned:
-		limits, _ := l.Limits("")
-		return limits.Kind == rate.Concurrency
-	case *limiter.PartitionedLimiter[string, string]:
-		return lendsForEachKey(l)
-	default:
+// lends reports whether the limiter is known to lend its permits. A limiter by key is asked for a key that it has not, which
+// calls the factory of the program.
+func (l *limit) lends() bool {
+	if _, ok := l.Partitioned.(*limiter.PartitionedLimiter[string, string]); ok {
+		return errors.Is(recovered.Error(func() error {
+			_, err := l.charges(context.Background(), "", 0)
+			return err
+		}), errors.ErrUnsupported)
+	}
+	if l.inForce == nil {
 		return false
 	}
+	limits, _ := l.inForce("")
+	return limits.Kind == rate.Concurrency
 }
 
-// limits returns the limits in force, for the answer; ok is false if they are not known. key is that of Partitioned.
+// reasonTooMany is the reason of the rejection of hits that are more than the limiter can ever grant.
+const reasonTooMany = "more hits than the limit"
+
+// tryAcquire asks the limiter for n permits.
+func (l *limit) tryAcquire(ctx context.Context, key string, n uint64) (lease limiter.Lease, err error) {
+	defer rescue(&err)
+	if n > math.MaxInt {
+		return custom.Rejected(0, reasonTooMany), nil
+	}
+	lease, err = l.acquire(ctx, key, int(n))
+	if err == nil {
+		return lease, nil
+	}
+	lease.Release() // a limiter of the program can grant permits and return an error
+	if errors.Is(err, limiter.ErrPermitCount) {
+		return custom.Rejected(0, reasonTooMany), nil
+	}
+	return limiter.Lease{}, err
+}
+
+// charge charges the limiter, which must be a Charger.
+func (l *limit) charge(ctx context.Context, key string, n int) (level limiter.Level, err error) {
+	defer rescue(&err)
+	return l.charges(ctx, key, n)
+}
+
+// limits returns the limits in force, for the answer; ok is false if they are not known.
 func (l *limit) limits(key string) (limits rate.Limits, ok bool) {
+	if l.inForce == nil {
+		return limits, false
+	}
 	var err error
 	defer rescue(&err)
-	switch of := l.limiterOf().(type) {
-	case interface{ Limits() rate.Limits }:
-		limits = of.Limits()
-	case interface {
-		Limits(key string) (rate.Limits, error)
-	}:
-		limits, err = of.Limits(key)
-	}
+	limits, err = l.inForce(key)
 	return limits, err == nil && limits.Permits > 0
 }
-
-// toUint32 returns n, or the nearest number that the protocol has room for.
-func toUint32(n int64) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) }

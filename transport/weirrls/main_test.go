@@ -43,8 +43,8 @@ func describe(keysAndValues ...string) *common.RateLimitDescriptor {
 	return d
 }
 
-// hits returns d with hits_addend.
-func hits(n uint64, d *common.RateLimitDescriptor) *common.RateLimitDescriptor {
+// withHits returns d with hits_addend.
+func withHits(n uint64, d *common.RateLimitDescriptor) *common.RateLimitDescriptor {
 	d.HitsAddend = wrapperspb.UInt64(n)
 	return d
 }
@@ -52,7 +52,7 @@ func hits(n uint64, d *common.RateLimitDescriptor) *common.RateLimitDescriptor {
 // giveBack returns d with n negative hits.
 func giveBack(n uint64, d *common.RateLimitDescriptor) *common.RateLimitDescriptor {
 	d.IsNegativeHits = true
-	return hits(n, d)
+	return withHits(n, d)
 }
 
 func request(descriptors ...*common.RateLimitDescriptor) *ratelimitv3.RateLimitRequest {

@@ -27,7 +27,7 @@ func (d *decision) metadata() *structpb.Struct {
 	passed := &structpb.Struct{}
 	for i := range d.checks {
 		c := &d.checks[i]
-		if c.limit != nil && c.kind != unlimited && (!c.over() || c.limit.Shadow) {
+		if c.hits != nil && !c.objects() {
 			merge(passed, c.limit.metadata)
 		}
 	}

@@ -1,7 +1,6 @@
 package weirrls
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,9 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/weir-go/weir/internal/isnil"
-	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/internal/validate"
-	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -33,7 +30,7 @@ func NewRules(domains ...Domain) (*Rules, error) {
 		}
 		d := &domain{name: from.Name, override: &limit{source: pipeline.Source{Pipeline: from.Name, Strategy: overrideName}}}
 		p := preparation{problems: &problems, domain: d}
-		p.level(&d.level, nil, path, from.Descriptors)
+		p.level(&d.level, nil, false, path, from.Descriptors)
 		rules.domains[from.Name] = d
 	}
 	if err := problems.Err("weirrls"); err != nil {
@@ -48,27 +45,29 @@ type preparation struct {
 	domain   *domain
 }
 
-// level adds rules to l, which belongs to the rule outer, or to the domain if outer is nil. path is where they stand.
-func (p *preparation) level(l *level, outer *rule, path string, from []Descriptor) {
+// level adds rules to l, which belongs to the rule outer, or to the domain if outer is nil. hasValues reports whether a rule
+// further out has ValueToMetric. path is where they stand.
+func (p *preparation) level(l *level, outer *rule, hasValues bool, path string, from []Descriptor) {
 	if len(from) > 0 {
 		l.rules = make(map[string]*rule, len(from))
 	}
 	for i := range from {
 		path := fmt.Sprintf("%s.Descriptors[%d]", path, i)
-		p.rule(l, outer, path, &from[i])
+		p.rule(l, outer, hasValues, path, &from[i])
 	}
 }
 
 // rule adds the rule of a Descriptor to l.
-func (p *preparation) rule(l *level, outer *rule, path string, from *Descriptor) {
+func (p *preparation) rule(l *level, outer *rule, hasValues bool, path string, from *Descriptor) {
 	r := &rule{name: ruleName(from.Key, from.Value), shareThreshold: from.ShareThreshold, valueToMetric: from.ValueToMetric}
-	r.path = r.name
-	r.namesValues = r.valueToMetric
+	r.path, r.allValues = r.name, from.DetailedMetric
+	hasValues = hasValues || from.ValueToMetric
 	if outer != nil {
 		r.path = outer.path + "." + r.name
-		r.namesValues = r.namesValues || outer.namesValues
 	}
-	r.namesAllValues = from.DetailedMetric
+	if hasValues || r.allValues {
+		r.names = new(nameSet)
+	}
 	isPattern := strings.Contains(r.name, "*")
 	switch {
 	case from.Key == "":
@@ -94,11 +93,10 @@ func (p *preparation) rule(l *level, outer *rule, path string, from *Descriptor)
 		}
 	}
 	l.rules[r.name] = r
-	l.longest = max(l.longest, len(r.name))
 	if isPattern {
 		l.patterns = append(l.patterns, newPattern(r))
 	}
-	p.level(&r.level, r, path, from.Descriptors)
+	p.level(&r.level, r, hasValues, path, from.Descriptors)
 }
 
 // limit prepares a Limit. path is where it stands, and rulePath is the path of its rule.
@@ -119,17 +117,16 @@ func (p *preparation) limit(path, rulePath string, from *Limit) *limit {
 			return l // a problem was found, and the methods of the limiter cannot be called
 		}
 	}
-	l.charger, _ = l.Limiter.(limiter.Charger)
-	l.chargers, _ = l.Partitioned.(limiter.PartitionedCharger[string])
-	if limits := l.limiterOf(); limits != nil {
-		l.remote = canTakeTime(limits)
-		if lends(limits) {
-			p.problems.Add(path, nil, "must not have a concurrency limiter, because the protocol does not release permits; use a sliding "+
-				"window that is longer than requests take")
-		}
-		if l.OnOverrun != OverrunNothing && !l.charges() {
-			p.problems.Add(path+".OnOverrun", l.OnOverrun, "must not be set for a limiter that is not a limiter.Charger")
-		}
+	if l.Limiter == nil && l.Partitioned == nil {
+		return l
+	}
+	l.ask()
+	if l.lends() {
+		p.problems.Add(path, nil, "must not have a concurrency limiter, because the protocol does not release permits; use a sliding "+
+			"window that is longer than requests take")
+	}
+	if l.OnOverrun != OverrunNothing && l.charges == nil {
+		p.problems.Add(path+".OnOverrun", l.OnOverrun, "must not be set for a limiter that is not a limiter.Charger")
 	}
 	return l
 }
@@ -170,13 +167,4 @@ func (l *Limit) validate() error {
 		problems.Add("OnOverrun", nil, "must not be set without {Limiter} or {Partitioned}")
 	}
 	return problems.Err("weirrls")
-}
-
-// lendsForEachKey reports whether the limiters that p makes for its keys lend their permits. It asks for a key that p has
-// not, which calls the factory of the program.
-func lendsForEachKey(p *limiter.PartitionedLimiter[string, string]) bool {
-	return isUnsupported(recovered.Error(func() error {
-		_, err := p.Charge(context.Background(), "", 0)
-		return err
-	}))
 }

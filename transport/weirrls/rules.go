@@ -3,6 +3,7 @@ package weirrls
 import (
 	"github.com/weir-go/weir/internal/textenum"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/transport/internal/admission"
 )
 
 // A Domain has the rules for the requests that name it.
@@ -76,7 +77,7 @@ type Limit struct {
 	Limiter limiter.Limiter
 	// Partitioned has a limiter for each combination of values, except where ShareThreshold is set; see [PerKey]. Its key
 	// has all entries of the descriptor, such as "tenant=a,path=/reports/1", but not the domain: rules with the same
-	// Partitioned share the limiters of equal descriptors. A key of more than 256 bytes is replaced by its SHA-256.
+	// Partitioned share the limiters of equal descriptors. A key of more than 128 bytes is replaced by its SHA-256.
 	Partitioned limiter.Partitioned[string]
 	// Window counts as envoyproxy/ratelimit counts.
 	Window *Window
@@ -138,4 +139,11 @@ func (o *Overrun) UnmarshalText(text []byte) error { return overrunTexts.Unmarsh
 // own the limiters.
 type Rules struct {
 	domains map[string]*domain
+}
+
+// PerKey returns a limiter for [Limit.Partitioned], with a limiter of factory for each key. If o is nil, the defaults
+// apply. Clients can often make up values of descriptors, so a MaxPartitions of 0 is 100,000 here; with -1 the
+// number of keys is not bounded. The error is a [weir.OptionsError].
+func PerKey(factory limiter.Factory[string], o *limiter.PartitionedOptions) (*limiter.PartitionedLimiter[string, string], error) {
+	return admission.PerKey("weirrls", factory, o)
 }

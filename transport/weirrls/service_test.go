@@ -153,15 +153,15 @@ func TestStore(t *testing.T) {
 		assert.InDelta(t, 2*time.Minute, r.Statuses[0].DurationUntilReset.AsDuration(), float64(time.Second))
 		assert.Positive(t, r.Statuses[1].DurationUntilReset.AsDuration())
 
-		r = ask(t, s, hits(3, describe("window", "")), hits(2, describe("bucket", "a")), overriding(9, 2, describe("o", "")))
+		r = ask(t, s, withHits(3, describe("window", "")), withHits(2, describe("bucket", "a")), overriding(9, 2, describe("o", "")))
 		assert.Equal(t, codeList{isOver, isOver, isOK, isOK}, codesOf(r))
 		time.Sleep(time.Second) // refunds take time
-		r = ask(t, s, hits(0, describe("window", "")), hits(0, describe("bucket", "a")), hits(0, overriding(9, 2, describe("o", ""))))
+		r = ask(t, s, withHits(0, describe("window", "")), withHits(0, describe("bucket", "a")), withHits(0, overriding(9, 2, describe("o", ""))))
 		for i, left := range []uint32{2, 1, 7} {
 			assert.Equal(t, left, r.Statuses[i].LimitRemaining, "debt stays, all else is given back")
 		}
-		ask(t, s, hits(9, describe("bucket", "a")))
-		r = ask(t, s, hits(0, describe("bucket", "a")))
+		ask(t, s, withHits(9, describe("bucket", "a")))
+		r = ask(t, s, withHits(0, describe("bucket", "a")))
 		assert.Equal(t, isOver, r.OverallCode)
 		assert.Greater(t, r.Statuses[0].DurationUntilReset.AsDuration(), 8*time.Minute)
 
@@ -177,33 +177,39 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// TestStore_RejectedBefore: a limit in this process protects the store. What it rejects takes nothing from limits of the
-// store, not even from one that would not take it back, and makes one round trip for the answer.
+// TestStore_RejectedBefore: a limit in this process protects the store: what it rejects makes no round trip, except for hits
+// that can be a report.
 func TestStore_RejectedBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := storetest.NewMemory()
 		st := weir.Must(store.New(memory, nil))
 		defer func() { _ = st.Close() }()
-		window := weir.Must(st.FixedWindow("window", limiter.FixedWindowOptions{PermitLimit: 5, Window: time.Hour}, &store.LimiterOptions{CacheRejections: true}))
-		gate := newPot(1)
+		fixed := func(name string) *store.Limiter {
+			return weir.Must(st.FixedWindow(name, limiter.FixedWindowOptions{PermitLimit: 5, Window: time.Hour}, nil))
+		}
+		window, debt := fixed("window"), fixed("debt")
 		bucket := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
 		defer func() { _ = bucket.Close() }()
 		listener := &recorder{}
-		s := newService(t, &ServiceOptions{Listener: listener},
-			Descriptor{Key: "window", Limit: &Limit{Limiter: window}}, Descriptor{Key: "gate", Limit: &Limit{Limiter: bucket}}, potRule("slow gate", gate))
-		assert.Equal(t, isOK, ask(t, s, describe("window", ""), describe("gate", "")).OverallCode)
+		s := newService(t, &ServiceOptions{Listener: listener, Counters: weir.Must(NewSharedCounters(st, nil))},
+			Descriptor{Key: "window", Limit: &Limit{Limiter: window}}, Descriptor{Key: "gate", Limit: &Limit{Limiter: bucket}},
+			Descriptor{Key: "debt", Limit: &Limit{Limiter: debt, OnOverrun: OverrunDebt}},
+		)
+		all := []*common.RateLimitDescriptor{describe("window", ""), describe("gate", ""), overriding(9, 6, describe("o", ""))}
+		assert.Equal(t, isOK, ask(t, s, all...).OverallCode)
 		calls := memory.Calls("Decide")
 		for range 10 {
-			r := ask(t, s, describe("window", ""), describe("gate", ""))
-			assert.Equal(t, codeList{isOver, isOK, isOver}, codesOf(r))
-			assert.EqualValues(t, 4, r.Statuses[0].LimitRemaining)
-			assert.Positive(t, r.Statuses[0].DurationUntilReset.AsDuration())
+			r := ask(t, s, all...)
+			assert.Equal(t, codeList{isOver, isOK, isOver, isOK}, codesOf(r))
+			assert.Nil(t, r.Statuses[0].CurrentLimit, "not asked")
 		}
-		assert.Equal(t, calls+10, memory.Calls("Decide"))
-		assert.Equal(t, codeList{isOver, isOver, isOver}, codesOf(ask(t, s, hits(5, describe("window", "")), describe("gate", ""))))
-		require.Len(t, listener.events, 12)
-		require.ErrorIs(t, listener.events[10].Err, pipeline.ErrRejected)
-		assert.EqualValues(t, 4, window.Statistics().AvailablePermits)
+		assert.Equal(t, calls, memory.Calls("Decide"))
+		assert.Len(t, listener.events, 10)
+		assert.Equal(t, codeList{isOver, isOver, isOK}, codesOf(ask(t, s, describe("gate", ""), describe("debt", ""))))
+		assert.Equal(t, codeList{isOver, isOver, isOK}, codesOf(ask(t, s, describe("gate", ""), giveBack(1, describe("window", "")))))
+		assert.EqualValues(t, 5, window.Statistics().AvailablePermits)
+		assert.EqualValues(t, 4, debt.Statistics().AvailablePermits)
+		assert.EqualValues(t, 8, ask(t, s, withHits(0, overriding(9, 6, describe("o", "")))).Statuses[0].LimitRemaining)
 	})
 }
 
@@ -285,7 +291,7 @@ func TestStore_BeforeDeadline(t *testing.T) {
 		assert.Equal(t, codeList{isOver, isOK, isOver, isOK, isOK}, ask(most, all...), "the local share is used up")
 		assert.Equal(t, codeList{isOver, isOver}, ask(most, describe("closed", "")))
 		assert.Equal(t, codeList{isOver, isOver, isOK}, ask(most, describe("closed", ""), describe("gate", "")))
-		assert.Equal(t, codeList{isOver, isOver, isOK}, ask(most, hits(1000, describe("closed", "")), describe("gate", "")))
+		assert.Equal(t, codeList{isOver, isOver, isOK}, ask(most, withHits(1000, describe("closed", "")), describe("gate", "")))
 
 		memory.Delay(0)
 		time.Sleep(time.Second)
@@ -312,7 +318,7 @@ func TestStore_BeforeDeadlineTwice(t *testing.T) {
 		}
 		override := describe("other", "")
 		override.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 10, Unit: 3}
-		all := []*common.RateLimitDescriptor{hits(6, describe("debt", "")), hits(6, override)}
+		all := []*common.RateLimitDescriptor{withHits(6, describe("debt", "")), withHits(6, override)}
 		assert.Equal(t, codeList{isOK, isOK, isOK}, ask(0, all...))
 		memory.Delay(12 * time.Millisecond)
 		for _, d := range all { // not together: one could wait for the round trip of the other
@@ -325,7 +331,7 @@ func TestStore_BeforeDeadlineTwice(t *testing.T) {
 		level, err := w.Charge(t.Context(), 0)
 		require.NoError(t, err)
 		assert.EqualValues(t, 10-12+1, level.Remaining)
-		assert.Equal(t, codeList{isOK, isOK}, ask(0, hits(4, override)), "what was refused was taken back")
+		assert.Equal(t, codeList{isOK, isOK}, ask(0, withHits(4, override)), "what was refused was taken back")
 		require.NoError(t, st.Health().Err)
 	})
 }
@@ -392,7 +398,7 @@ func TestService_ConcurrentSafe(t *testing.T) {
 	var counted int64
 	for i := range 3 {
 		d := describe("w", fmt.Sprint(i))
-		r := ask(t, s, hits(0, d))
+		r := ask(t, s, withHits(0, d))
 		counted += math.MaxUint32 - int64(r.Statuses[0].LimitRemaining)
 	}
 	assert.Equal(t, asked.Load(), counted)
@@ -408,7 +414,7 @@ func FuzzShouldRateLimit(f *testing.F) {
 			d := describe([]string{"pot", "window", "debt", "rest", "quota", "x"}[random.IntN(6)], randomText(random, "ab", 2))
 			d.IsNegativeHits = random.IntN(4) == 0
 			if random.IntN(2) == 0 {
-				hits(random.Uint64()>>random.IntN(64), d)
+				withHits(random.Uint64()>>random.IntN(64), d)
 			}
 			if random.IntN(4) == 0 {
 				overriding(random.Uint32(), 2, d)

@@ -39,20 +39,20 @@ func TestWindow(t *testing.T) {
 		assert.Equal(t, 50*time.Second, st.DurationUntilReset.AsDuration())
 		assert.Empty(t, r.ResponseHeadersToAdd)
 
-		assert.EqualValues(t, 0, ask(t, s, hits(2, describe("k", "a"))).Statuses[0].LimitRemaining)
-		assert.Equal(t, isOK, ask(t, s, hits(0, describe("k", "a"))).OverallCode, "looking passes until more than the limit is counted")
+		assert.EqualValues(t, 0, ask(t, s, withHits(2, describe("k", "a"))).Statuses[0].LimitRemaining)
+		assert.Equal(t, isOK, ask(t, s, withHits(0, describe("k", "a"))).OverallCode, "looking passes until more than the limit is counted")
 		r = ask(t, s, describe("k", "a"))
 		assert.Equal(t, codeList{isOver, isOver}, codesOf(r))
 		assert.Zero(t, r.Statuses[0].LimitRemaining)
 		assert.Equal(t, map[string]string{"retry-after": "50"}, headersOf(r))
-		assert.Equal(t, isOver, ask(t, s, hits(0, describe("k", "a"))).OverallCode, "the rejected hit was counted")
+		assert.Equal(t, isOver, ask(t, s, withHits(0, describe("k", "a"))).OverallCode, "the rejected hit was counted")
 		assert.Equal(t, isOK, ask(t, s, describe("k", "b")).OverallCode, "another value")
 
 		assert.Equal(t, isOK, ask(t, s, giveBack(2, describe("k", "a"))).OverallCode)
 		assert.EqualValues(t, 0, ask(t, s, describe("k", "a")).Statuses[0].LimitRemaining)
 		time.Sleep(50 * time.Second)
 		assert.EqualValues(t, 3, ask(t, s, giveBack(9, describe("k", "a"))).Statuses[0].LimitRemaining)
-		assert.Equal(t, codeList{isOver, isOver}, codesOf(ask(t, s, hits(math.MaxUint64, describe("k", "a")))))
+		assert.Equal(t, codeList{isOver, isOver}, codesOf(ask(t, s, withHits(math.MaxUint64, describe("k", "a")))))
 	})
 }
 
@@ -94,7 +94,7 @@ func TestWindow_AsTheOther(t *testing.T) {
 			limit, divider := limits[key][0], limits[key][1]
 			counter := key + value + strconv.FormatInt(now/divider*divider, 10)
 			counts[counter] += int64(n)
-			r := ask(t, s, hits(uint64(n), describe(key, value)))
+			r := ask(t, s, withHits(uint64(n), describe(key, value)))
 			over := counts[counter] > limit
 			require.Equal(t, over, r.OverallCode == isOver)
 			require.Equal(t, uint32(max(0, limit-counts[counter])), r.Statuses[0].LimitRemaining)
@@ -107,7 +107,7 @@ func TestOverride(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(t, nil, Descriptor{Key: "k", Limit: windowOf(100, Minute)}, Descriptor{Key: "none", Limit: windowOf(0, Minute)})
 		two := func(n uint64) *common.RateLimitDescriptor {
-			return hits(n, overriding(2, typev3.RateLimitUnit_MINUTE, describe("o", "x")))
+			return withHits(n, overriding(2, typev3.RateLimitUnit_MINUTE, describe("o", "x")))
 		}
 		r := ask(t, s, two(1))
 		assert.EqualValues(t, 1, r.Statuses[0].LimitRemaining)
@@ -162,7 +162,7 @@ func TestOverride_Multiplier(t *testing.T) {
 func TestOverride_CountRejected(t *testing.T) {
 	s := newService(t, &ServiceOptions{OverridesCountRejected: true})
 	d := func(n uint64) *common.RateLimitDescriptor {
-		return hits(n, overriding(2, typev3.RateLimitUnit_YEAR, describe("o", "x")))
+		return withHits(n, overriding(2, typev3.RateLimitUnit_YEAR, describe("o", "x")))
 	}
 	assert.Equal(t, isOK, ask(t, s, d(2)).OverallCode)
 	assert.Equal(t, isOK, ask(t, s, d(0)).OverallCode)
