@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -29,7 +28,6 @@ import (
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
-	"github.com/weir-go/weir/strategies/timeout"
 	"github.com/weir-go/weir/transport/weirgrpc"
 )
 
@@ -205,27 +203,6 @@ func TestClient_RetriesWhatWasNotSent(t *testing.T) {
 	assert.False(t, failure.Retryable())
 }
 
-func TestStatusError(t *testing.T) {
-	api := guarded(t, overBufconn, &service{unary: func(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
-		pushBack(ctx, "1500")
-		return nil, rejection(codes.ResourceExhausted, time.Hour)
-	}}, nil)
-	_, err := api.UnaryCall(t.Context(), &testpb.SimpleRequest{})
-	assert.EqualError(t, err, "rpc error: code = ResourceExhausted desc = rejected")
-	s, ok := status.FromError(err)
-	require.True(t, ok)
-	assert.Equal(t, "rejected", s.Message())
-	require.Len(t, s.Details(), 1)
-	assert.IsType(t, &errdetails.RetryInfo{}, s.Details()[0])
-	assert.ErrorIs(t, err, rejection(codes.ResourceExhausted, time.Hour), "as without the Client")
-	failure, ok := errors.AsType[*weirgrpc.StatusError](err)
-	require.True(t, ok)
-	assert.Equal(t, "RESOURCE_EXHAUSTED", failure.ErrorType())
-	wait, ok := pipeline.RetryAfter(err)
-	assert.True(t, ok)
-	assert.Equal(t, 1500*time.Millisecond, wait)
-}
-
 func TestClient_CodesThatHaveNoName(t *testing.T) {
 	err := call(t, nil, unaryMethod, failing(status.Error(codes.Code(99), "")))
 	failure, ok := errors.AsType[*weirgrpc.StatusError](err)
@@ -335,23 +312,6 @@ func TestClient_CallerSeesTheAttemptThatDecided(t *testing.T) {
 	assert.IsType(t, grpc.HeaderCallOption{}, options[0], "the caller's options are unchanged")
 }
 
-func TestOutgoingMethod(t *testing.T) {
-	var seen []string
-	record := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
-		seen = append(seen, weirgrpc.OutgoingMethod(ctx))
-		return next.Run(ctx)
-	})
-	api := guarded(t, overBufconn, &service{}, nil, timeout.New(time.Minute, nil), record)
-	_, err := api.UnaryCall(t.Context(), &testpb.SimpleRequest{})
-	require.NoError(t, err)
-	stream, err := api.FullDuplexCall(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, stream.CloseSend())
-	_, _ = stream.Recv()
-	assert.Equal(t, []string{unaryMethod, duplexMethod}, seen)
-	assert.Empty(t, weirgrpc.OutgoingMethod(t.Context()))
-}
-
 // The caller gets the server's status as it is, whatever the strategies add to the error.
 func TestClient_StatusOfServerUnchanged(t *testing.T) {
 	sent := rejection(codes.ResourceExhausted, time.Hour)
@@ -374,6 +334,10 @@ func TestClient_StatusOfServerUnchanged(t *testing.T) {
 		_, err = stream.Recv()
 		for _, err := range []error{unary, err} {
 			assert.Equal(t, status.Convert(sent).Proto().String(), status.Convert(err).Proto().String(), name)
+			require.ErrorIs(t, err, sent, "as without the Client")
+			failure, ok := errors.AsType[*weirgrpc.StatusError](err)
+			require.True(t, ok)
+			assert.Equal(t, "RESOURCE_EXHAUSTED", failure.ErrorType())
 			after, ok := pipeline.RetryAfter(err)
 			assert.True(t, ok)
 			assert.Equal(t, time.Hour, after)

@@ -3,7 +3,6 @@ package weirgrpc
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"runtime"
 	"sync"
@@ -194,21 +193,4 @@ func echoOnce(ctx context.Context, client testpb.TestServiceClient) error {
 		return errors.New("a second message")
 	}
 	return nil
-}
-
-// A panic of a handler that an interceptor in front recovers from leaves no permits behind.
-func TestLimits_BehindRecovery(t *testing.T) {
-	s := slots(t, 1, 0)
-	l := oneMethod(t, Policy{Limit: Of(s)})
-	recovering := func(ctx context.Context, m any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (response any, err error) {
-		defer func() {
-			if r := recover(); r != nil {
-				err = status.Error(codes.Internal, fmt.Sprint(r))
-			}
-		}()
-		return l.UnaryInterceptor()(ctx, m, info, h)
-	}
-	_, err := recovering(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: unaryMethod}, func(context.Context, any) (any, error) { panic("handler") })
-	assert.Equal(t, codes.Internal, status.Code(err))
-	assert.Equal(t, 1, free(s))
 }

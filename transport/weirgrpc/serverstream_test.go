@@ -273,26 +273,6 @@ func TestLimits_StreamPanics(t *testing.T) {
 	assert.Equal(t, 5, free(l))
 }
 
-// Over a connection the client sees the status and the trailer of a refused message, after the messages before it.
-func TestLimits_StreamsOverTheWire(t *testing.T) {
-	eachWire(t, func(t *testing.T, listener net.Listener, dial ...grpc.DialOption) {
-		b := tokens(t, 3)
-		client := startServer(t, listener, oneMethod(t, Policy{Limit: Of(b), Streams: StreamReceived}), new(testService), dial...)
-		stream, err := client.FullDuplexCall(t.Context())
-		require.NoError(t, err)
-		for range 3 {
-			require.NoError(t, stream.Send(&testpb.StreamingOutputCallRequest{}))
-			_, err = stream.Recv()
-			require.NoError(t, err)
-		}
-		require.NoError(t, stream.Send(&testpb.StreamingOutputCallRequest{}))
-		_, err = stream.Recv()
-		assert.Equal(t, codes.ResourceExhausted, status.Code(err))
-		assert.Len(t, status.Convert(err).Details(), 1)
-		assert.Len(t, stream.Trailer()[pushbackTrailer], 1)
-	})
-}
-
 // rejectsOnce rejects the first caller, and grants everything afterwards.
 type rejectsOnce struct{ asked atomic.Int32 }
 

@@ -149,7 +149,7 @@ func (l *adjusting) Adjust(int, int64, int) (int64, bool) {
 	return 1, true
 }
 
-// The leases of a call come before those of the calls further out, the last one first, and not those that Charge took.
+// The leases of a call come before the leases of calls further out, the last one first. What Charge took is left out.
 func TestLeases(t *testing.T) {
 	lent := slots(t, 10)
 	outer := admitted(t, metered("global", lent, 1))
