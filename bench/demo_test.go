@@ -25,7 +25,7 @@ type demo struct {
 	create []string
 	// fill makes the rows of users 0 to $1-1, where the limiter needs them.
 	fill string
-	// allow asks for a user. In its statements NOW is the clock, $1 the user and $2 the interval.
+	// allow asks for a user. In its statements $1 is the user and $2 the interval.
 	allow func(ctx context.Context, pool *pgxpool.Pool, sql []string, args []any) (bool, error)
 	sql   []string
 }
@@ -37,8 +37,8 @@ var demos = []demo{
 		create: []string{"create table %s (who text primary key, last timestamptz not null)"},
 		fill:   "insert into %s select 'user:' || to_char(n, 'FM0000000'), '-infinity' from generate_series(0, $1 - 1) n",
 		sql: []string{
-			"select last <= NOW - $2::interval from %s where who = $1 for update nowait",
-			"update %s set last = NOW where who = $1",
+			"select last <= now() - $2::interval from %s where who = $1 for update nowait",
+			"update %s set last = now() where who = $1",
 		},
 		allow: lockRow,
 	},
@@ -49,7 +49,7 @@ var demos = []demo{
 			"create extension if not exists btree_gist",
 			"create table %s (who text not null, during tstzrange not null, exclude using gist (who with =, during with &&))",
 		},
-		sql: []string{"insert into %s (who, during) values ($1, tstzrange(NOW, NOW + $2::interval))"},
+		sql: []string{"insert into %s (who, during) values ($1, tstzrange(now(), now() + $2::interval))"},
 		allow: func(ctx context.Context, pool *pgxpool.Pool, sql []string, args []any) (bool, error) {
 			_, err := pool.Exec(ctx, sql[0], args...)
 			if sqlState(err) == "23P01" { // it overlaps
@@ -62,7 +62,7 @@ var demos = []demo{
 	{
 		name:   "upsert",
 		create: []string{"create table %s (who text primary key, last timestamptz not null)"},
-		sql: []string{"insert into %s as t (who, last) values ($1, NOW) " +
+		sql: []string{"insert into %s as t (who, last) values ($1, now()) " +
 			"on conflict (who) do update set last = excluded.last where t.last <= excluded.last - $2::interval"},
 		allow: func(ctx context.Context, pool *pgxpool.Pool, sql []string, args []any) (bool, error) {
 			tag, err := pool.Exec(ctx, sql[0], args...)
@@ -76,8 +76,7 @@ func lockRow(ctx context.Context, pool *pgxpool.Pool, sql []string, args []any) 
 		if err := tx.QueryRow(ctx, sql[0], args...).Scan(&granted); err != nil || !granted {
 			return err
 		}
-		who, now := args[:1], args[2:]
-		_, err := tx.Exec(ctx, sql[1], append(who[:1:1], now...)...)
+		_, err := tx.Exec(ctx, sql[1], args[0])
 		return err
 	})
 	return granted && err == nil, err
@@ -91,23 +90,21 @@ func sqlState(err error) string {
 	return ""
 }
 
-// A demoTable is a demo that is set up in a server. Instances share it.
-type demoTable struct {
-	demo
-	table    string
-	interval time.Duration
-	client   bool // the clock of the instance counts, not the server's
-}
-
-// setUp creates an empty table. It is dropped at the end of the test.
-func (d demo) setUp(t testing.TB, pool *pgxpool.Pool, users int, interval time.Duration, client bool) demoTable {
+// setUp creates a table, which is dropped at the end of the test, and returns the call for a user.
+func (d demo) setUp(t testing.TB, pool *pgxpool.Pool, users int, interval time.Duration) func(ctx context.Context, key string) (bool, error) {
 	t.Helper()
 	table := newTable(t, pool, d.create)
 	if d.fill != "" {
 		_, err := pool.Exec(ctx, fmt.Sprintf(d.fill, table), users)
 		require.NoError(t, err)
 	}
-	return demoTable{d, table, interval, client}
+	sql := make([]string, len(d.sql))
+	for i, s := range d.sql {
+		sql[i] = fmt.Sprintf(s, table)
+	}
+	return func(ctx context.Context, key string) (bool, error) {
+		return d.allow(ctx, pool, sql, []any{key, interval})
+	}
 }
 
 var tables atomic.Int64
@@ -132,41 +129,19 @@ func newTable(t testing.TB, pool *pgxpool.Pool, create []string) string {
 	return table
 }
 
-// on returns the call of an instance with this pool. The clock of the instance is wrong by skew.
-func (d demoTable) on(pool *pgxpool.Pool, skew time.Duration) func(ctx context.Context, key string) (bool, error) {
-	sql := make([]string, len(d.sql))
-	for i, s := range d.sql {
-		now := "now()"
-		if d.client {
-			// The statement that writes has no interval.
-			now = fmt.Sprintf("$%d::timestamptz", 2+strings.Count(s, "$2"))
-		}
-		sql[i] = strings.ReplaceAll(fmt.Sprintf(s, d.table), "NOW", now)
-	}
-	return func(ctx context.Context, key string) (bool, error) {
-		args := []any{key, d.interval}
-		if d.client {
-			args = append(args, time.Now().Add(skew))
-		}
-		return d.allow(ctx, pool, sql, args)
-	}
-}
-
 // TestDemos: the first request of a user is granted, the next is not.
 func TestDemos(t *testing.T) {
 	pool := postgres(t, nil, 4)
 	for _, d := range demos {
-		for _, client := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/client=%v", d.name, client), func(t *testing.T) {
-				allow := d.setUp(t, pool, 2, time.Hour, client).on(pool, 0)
-				for _, key := range []string{keyName(0), keyName(1)} {
-					for _, first := range []bool{true, false} {
-						granted, err := allow(t.Context(), key)
-						require.NoError(t, err)
-						assert.Equal(t, first, granted)
-					}
+		t.Run(d.name, func(t *testing.T) {
+			allow := d.setUp(t, pool, 2, time.Hour)
+			for _, key := range []string{keyName(0), keyName(1)} {
+				for _, first := range []bool{true, false} {
+					granted, err := allow(t.Context(), key)
+					require.NoError(t, err)
+					assert.Equal(t, first, granted)
 				}
-			})
-		}
+			}
+		})
 	}
 }

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"testing"
@@ -18,7 +17,7 @@ import (
 )
 
 // patient are options with which a store waits for a busy server, so that every answer is the server's.
-var patient = weirstore.Options{CallTimeout: callTimeout}
+var patient = weirstore.Options{CallTimeout: 5 * time.Second}
 
 // newSchema makes a schema for instances to share. It is dropped at the end of the test.
 func newSchema(t testing.TB, pool *pgxpool.Pool) string {
@@ -49,43 +48,6 @@ func inRedis(t testing.TB) *weirstore.Store {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, s.Close()) })
 	return s
-}
-
-// ourContestants are two ways to set the limit of the demo. Neither reads the clock of an instance, so a skew has no
-// effect.
-var ourContestants = []contestant{
-	// One request in each window of two seconds. The requests of two windows in a row may be close.
-	ourContestant("weir fixed window", 1, func(s *weirstore.Store) (partitioned, error) {
-		return s.PartitionedFixedWindow("demo", limiter.FixedWindowOptions{PermitLimit: 1, Window: every}, nil)
-	}),
-	// Two seconds between any two requests: a request empties the bucket, which is full after two seconds.
-	ourContestant("weir token bucket", 2000, func(s *weirstore.Store) (partitioned, error) {
-		return s.PartitionedTokenBucket("demo", limiter.TokenBucketOptions{
-			TokenLimit: 2000, TokensPerPeriod: 1, ReplenishmentPeriod: every / 2000,
-		}, nil)
-	}),
-}
-
-type partitioned interface {
-	TryAcquire(ctx context.Context, key string, n int) (limiter.Lease, error)
-}
-
-func ourContestant(name string, cost int, limiterIn func(*weirstore.Store) (partitioned, error)) contestant {
-	return contestant{name, "server", func(t testing.TB, pools [2]*pgxpool.Pool, _ [2]time.Duration) (asks [2]askFunc) {
-		schema := newSchema(t, pools[0])
-		for i, pool := range pools {
-			l, err := limiterIn(inPostgres(t, pool, weirpostgres.Options{Schema: schema}))
-			require.NoError(t, err)
-			asks[i] = func(ctx context.Context, key string) (bool, error) {
-				lease, err := l.TryAcquire(ctx, key, cost)
-				if err == nil {
-					err, _ = weirstore.OutageKey.From(lease)
-				}
-				return err == nil && lease.Acquired(), err
-			}
-		}
-		return asks
-	}}
 }
 
 // permits are a limit for each key: n permits in each period.

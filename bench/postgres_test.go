@@ -62,7 +62,7 @@ func one(pool *pgxpool.Pool, sql, key string) (bool, error) {
 func (d demo) bench(interval time.Duration) func(b *testing.B, keys []string) func(string) (bool, error) {
 	return func(b *testing.B, keys []string) func(string) (bool, error) {
 		pool := postgres(b, nil, goroutines)
-		allow := d.setUp(b, pool, len(keys), interval, false).on(pool, 0)
+		allow := d.setUp(b, pool, len(keys), interval)
 		return seen(b, keys, func(key string) (bool, error) { return allow(ctx, key) })
 	}
 }

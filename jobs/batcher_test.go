@@ -390,7 +390,7 @@ func TestBatcher_KeepsReleasesWithinBounds(t *testing.T) {
 	})
 }
 
-// Jobs learn that a transaction has failed, also those that wait in their workers.
+// Jobs learn that a transaction has failed, also in their workers.
 func TestBatcher_Timeout(t *testing.T) {
 	bubble(t, "in its worker", func(t *testing.T) {
 		d := &fakeDatabase{answer: func(*request) decision { return decision{inWorker: true, expectedWait: second} }}

@@ -251,92 +251,57 @@ func (w *world) elapse(bucket time.Duration, n int64) {
 	w.Exec(`update RIVER set scheduled_at = scheduled_at - make_interval(secs => $1::bigint / 1000000.0) where state in ('available', 'scheduled')`, us)
 }
 
-// reserved returns in how many buckets from now the places of jobs are, and when River runs the jobs: now is 0, and the
-// beginning of the bucket in n is n.
-func (w *world) reserved(bucket time.Duration, jobs ...*started) (places, runs []int64) {
+// come returns which of the jobs River runs now.
+func (w *world) come(jobs ...*started) (now []bool) {
 	w.t.Helper()
 	for _, s := range jobs {
-		us := bucket.Microseconds()
-		places = append(places, w.Int(`select bucket / $2 - (extract(epoch from now()) * 1000000)::bigint / $2 from "weir".jobs_waiters where job = $1`, s.ID, us))
-		runs = append(runs, w.Int(`select greatest((extract(epoch from scheduled_at) * 1000000)::bigint / $2 - (extract(epoch from now()) * 1000000)::bigint / $2, 0)
-			from RIVER where id = $1`, s.ID, us))
+		now = append(now, w.Int(`select count(*) from RIVER where id = $1 and state = 'available' and scheduled_at <= now()`, s.ID) == 1)
 	}
-	return places, runs
+	return now
 }
 
-// Places that are reserved for jobs that do not come are handed on to the jobs that do, in order and in whatever bucket it is
-// noticed.
+// For places of jobs that do not come, the next jobs come, in order.
 func TestWindow_ReservedForJobsThatDoNotCome(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	type limiter struct {
-		limit   Limit
-		buckets int
-	}
-	fixed := limiter{Limit{FixedWindow: "w"}, 1}
-	sliding := limiter{Limit{SlidingWindow: "w"}, 2}
-	dynamic := limiter{Limit{DynamicWindow: "w", Key: "k"}, 1}
 	paused := func(w *world, s *started) { w.Exec(`update RIVER set queue = 'paused' where id = $1`, s.ID) }
 	cancelled := func(w *world, s *started) { w.state(s.JobRow, rivertype.JobStateCancelled) }
 	deleted := func(w *world, s *started) { w.Exec(`delete from RIVER where id = $1`, s.ID) }
+	fixed, sliding, dynamic := Limit{FixedWindow: "w"}, Limit{SlidingWindow: "w"}, Limit{DynamicWindow: "w", Key: "k"}
 	for _, c := range []struct {
 		name   string
-		of     limiter
+		limit  Limit
 		absent func(*world, *started)
-		passed int64   // buckets, since the absent jobs and the others were throttled
-		places []int64 // of the others
-		far    bool    // the others have no places, for they would have been too far ahead
+		far    bool // the others have no places, for they would have been too far ahead
 	}{
-		{"fixed, queue is paused", fixed, paused, 1, []int64{0, 0, 1}, false},
-		{"fixed, cancelled", fixed, cancelled, 1, []int64{0, 0, 1}, false},
-		{"fixed, deleted", fixed, deleted, 1, []int64{0, 0, 1}, false},
-		{"fixed, the others have no places", fixed, paused, 1, []int64{0, 0, 1}, true},
-		{"fixed, all have passed but one", fixed, paused, 3, []int64{0, 0, 1}, false},
-		{"dynamic, queue is paused", dynamic, paused, 1, []int64{0, 0, 1}, false},
-		{"dynamic, cancelled", dynamic, cancelled, 1, []int64{0, 0, 1}, false},
-		// The absent jobs have places in 2, 4 and 6.
-		{"sliding, in a reserved bucket", sliding, paused, 2, []int64{0, 0, 2}, false},
-		{"sliding, in a bucket after that", sliding, paused, 3, []int64{1, 1, 3}, false},
-		{"sliding, deleted, in a bucket after that", sliding, deleted, 3, []int64{1, 1, 3}, false},
+		{"fixed, queue is paused", fixed, paused, false}, {"fixed, cancelled", fixed, cancelled, false}, {"fixed, deleted", fixed, deleted, false},
+		{"fixed, the others have no places", fixed, paused, true}, {"dynamic, queue is paused", dynamic, paused, false},
+		{"dynamic, cancelled", dynamic, cancelled, false}, {"sliding, queue is paused", sliding, paused, false}, {"sliding, deleted", sliding, deleted, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := w.in(t)
-			th, bucket := w.throttler(Options{HandOver: -1}), w.halfOver()
-			d := weir.Must(Declare(Throttle{Limits: []Limit{c.of.limit}}))
+			th, bucket, d := w.throttler(Options{HandOver: -1}), w.halfOver(), limits(c.limit)
 			require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 2, Interval: bucket},
-				Definition{SlidingWindow: "w", Limit: 2, Interval: 2 * bucket, Buckets: 2}))
-			require.NoError(t, th.Set(t.Context(), Definition{DynamicWindow: "w", Limit: 2, Interval: bucket}))
-			for range 2 {
-				w.work(th, nil, d)
-			}
-			th.close() // no maintenance but that of the test
-			var jobs []*started
-			for range 6 { // in three windows
-				jobs = append(jobs, w.sentAway(th, d))
-			}
-			for _, s := range jobs {
-				c.absent(w, s)
+				Definition{SlidingWindow: "w", Limit: 2, Interval: 2 * bucket, Buckets: 2}, Definition{DynamicWindow: "w", Limit: 2, Interval: bucket}))
+			w.work(th, nil, d)
+			w.work(th, nil, d)
+			th.close()    // no maintenance but that of the test
+			for range 4 { // in two windows
+				c.absent(w, w.sentAway(th, d))
 			}
 			others := []*started{w.sentAway(th, d), w.sentAway(th, d), w.sentAway(th, d)}
-			was, _ := w.reserved(bucket, others...)
-			n := int64(c.of.buckets)
-			require.Equal(t, []int64{4 * n, 4 * n, 5 * n}, was)
 			if c.far {
-				w.Exec(`update "weir".jobs_waiters set bucket = null where job = any($1)`, []int64{others[0].ID, others[1].ID, others[2].ID})
+				w.Exec(`update "weir".jobs_waiters set bucket = null where job >= $1`, others[0].ID)
 			}
-			state := `select count(*) from "weir".jobs_keys where state = $1`
-			w.elapse(bucket, c.passed)
-			var before string
-			require.NoError(t, w.Pool.QueryRow(t.Context(), w.SQL(`select state from "weir".jobs_keys where state <> ''`)).Scan(&before))
-
+			buckets := int64(1)
+			if c.limit == sliding {
+				buckets = 2
+			}
+			w.elapse(bucket, buckets)
 			for range 2 { // the second time there is nothing to do
 				require.NoError(t, th.lookAfterWaiters(t.Context()))
-				places, runs := w.reserved(bucket, others...)
-				assert.Equal(t, c.places, places)
-				assert.Equal(t, c.places, runs)
-				assert.EqualValues(t, 1, w.Int(state, before), "as many places are reserved in each bucket")
+				assert.Equal(t, []bool{true, true, false}, w.come(others...))
 			}
-			w.elapse(bucket, c.places[0])
 			for _, s := range others[:2] {
 				w.again(th, s, d)
 			}
@@ -345,10 +310,11 @@ func TestWindow_ReservedForJobsThatDoNotCome(t *testing.T) {
 	}
 }
 
-// Jobs that are not absent keep their places.
-func TestWindow_PlacesThatAreNotHandedOn(t *testing.T) {
+// Jobs that are not absent keep their places, and jobs that would not come or must not come yet are not brought back.
+func TestWindow_PlacesThatAreKept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	const pause = `update RIVER set queue = 'paused' where id = $1`
 	for name, change := range map[string]func(w *world, first, other *started){
 		"River has been late for a second": func(w *world, first, _ *started) {
 			w.Exec(`update RIVER set scheduled_at = now() - interval '1 second', queue = 'paused' where id = $1`, first.ID)
@@ -358,29 +324,25 @@ func TestWindow_PlacesThatAreNotHandedOn(t *testing.T) {
 		},
 		"the other is in the same queue": func(*world, *started, *started) {},
 		"the other must not come yet": func(w *world, first, other *started) {
-			w.Exec(`update RIVER set queue = 'paused' where id = $1`, first.ID)
+			w.Exec(pause, first.ID)
 			w.Exec(`update "weir".jobs_waiters set earliest = now() + interval '1 minute' where job = $1`, other.ID)
 		},
 		"another limit makes the other wait": func(w *world, first, other *started) {
-			w.Exec(`update RIVER set queue = 'paused' where id = $1`, first.ID)
+			w.Exec(pause, first.ID)
 			w.Exec(`update "weir".jobs_waiters set wake = wake + interval '1 minute' where job = $1`, other.ID)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := w.in(t)
 			th, bucket := w.throttler(Options{HandOver: -1}), w.halfOver()
-			d := onWindow
 			require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 1, Interval: bucket}))
-			w.work(th, nil, d)
+			w.work(th, nil, onWindow)
 			th.close() // no maintenance but that of the test
-			first, other := w.sentAway(th, d), w.sentAway(th, d)
+			first, other := w.sentAway(th, onWindow), w.sentAway(th, onWindow)
 			w.elapse(bucket, 1)
 			change(w, first, other)
-			before, runs := w.reserved(bucket, first, other)
 			require.NoError(t, th.lookAfterWaiters(t.Context()))
-			after, still := w.reserved(bucket, first, other)
-			assert.Equal(t, before, after)
-			assert.Equal(t, runs, still)
+			assert.Equal(t, []bool{false}, w.come(other))
 		})
 	}
 }
@@ -458,9 +420,7 @@ func TestThrottler_PgBouncer(t *testing.T) {
 			w.Exec(`update RIVER set queue = 'paused' where id = $1`, absent.ID)
 			w.elapse(bucket, 1)
 			require.NoError(t, th.lookAfterWaiters(t.Context()))
-			places, runs := w.reserved(bucket, other)
-			assert.Equal(t, []int64{0}, places)
-			assert.Equal(t, []int64{0}, runs)
+			assert.Equal(t, []bool{true}, w.come(other))
 
 			first := w.begin(th, nil, onMutex)
 			second := w.sentAway(th, onMutex)

@@ -16,7 +16,7 @@ func benchmarkBatch() int64 {
 	return maxBatch
 }
 
-// BenchmarkDecide is the cost of a transaction of 1000 asks without the database: reading the states, deciding, and writing
+// BenchmarkDecide is the cost of a transaction of 1000 asks without the database: reading the rows, deciding, and writing
 // the states of windows. One operation is the whole batch.
 func BenchmarkDecide(b *testing.B) {
 	for _, c := range []struct {
@@ -26,32 +26,6 @@ func BenchmarkDecide(b *testing.B) {
 		{"fixed window, 40 a second", func(m *memory) func(int64) *request {
 			m.set(Definition{FixedWindow: "w", Limit: 40, Interval: time.Second})
 			return func(i int64) *request { return m.job(i, m.fixed("w")) }
-		}},
-		{"1000 fixed windows", func(m *memory) func(int64) *request {
-			m.set(Definition{FixedWindow: "w", Limit: 40, Interval: time.Second})
-			return func(i int64) *request {
-				n := m.fixed("w")
-				n.ref.Key = fmt.Sprint(i)
-				return m.job(i, n)
-			}
-		}},
-		{"window of 1000 buckets, 1000 reserved", func(m *memory) func(int64) *request {
-			m.set(Definition{SlidingWindow: "w", Limit: 1000, Interval: 1000 * time.Second, Buckets: 1000})
-			key := m.key(m.sliding("w").ref)
-			w := mustRead(m.t, "", m.rulesOf(key.ref).window, m.now)
-			for i := range int64(2000) {
-				b := window.Bucket{At: m.now/w.Bucket - 999 + i, Started: 1}
-				if i >= 1000 {
-					b.Started, b.Reserved = 0, 1
-				}
-				w.Filled = append(w.Filled, b)
-			}
-			key.state = w.String()
-			return func(i int64) *request { return m.job(i, m.sliding("w")) }
-		}},
-		{"mutex, 10000 wait and 1000 others come", func(m *memory) func(int64) *request {
-			m.waits(m.mutex("m"), 1, 10_000)
-			return func(i int64) *request { return m.job(i+10_000, m.mutex("m")) }
 		}},
 		{"semaphore of 1000, held, 1000 wait, 1000 come", func(m *memory) func(int64) *request {
 			m.set(Definition{Semaphore: "s", MaxCount: 1000})
@@ -80,14 +54,6 @@ func BenchmarkDecide(b *testing.B) {
 			}
 			return func(i int64) *request { return m.job(i, needs(i)...) }
 		}},
-		{"dynamic window, 1000 keys, 60 buckets, used up", func(m *memory) func(int64) *request {
-			m.dynamicKeys(Definition{DynamicWindow: "d", Interval: time.Minute, Buckets: 60, Capacity: 60_000, MinLimit: 1}, 1000)
-			return func(i int64) *request { return m.job(i, m.dynamic("d", fmt.Sprint("key ", i%1000))) }
-		}},
-		{"dynamic window, 1000 keys, others come", func(m *memory) func(int64) *request {
-			m.dynamicKeys(Definition{DynamicWindow: "d", Interval: time.Minute, Buckets: 60, Limit: 100}, 1000)
-			return func(i int64) *request { return m.job(i, m.dynamic("d", fmt.Sprint("other ", i))) }
-		}},
 		{"window of 1000 buckets, 1000 with places come too early", func(m *memory) func(int64) *request {
 			m.set(Definition{SlidingWindow: "w", Limit: 1000, Interval: 1000 * time.Second, Buckets: 1000})
 			key := m.key(m.sliding("w").ref)
@@ -113,10 +79,7 @@ func BenchmarkDecide(b *testing.B) {
 			var granted int
 			b.ReportAllocs()
 			for b.Loop() {
-				b.StopTimer()
-				in := m.read(reqs)
-				b.StartTimer()
-				batch := in.batch(m)
+				batch := m.load(reqs)
 				batch.decide(reqs, m.lease)
 				batch.toBringBack(m.lead)
 				for _, row := range batch.rows {

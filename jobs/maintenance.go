@@ -107,9 +107,9 @@ func (t *Throttler) withTimeout(f func(context.Context) error) error {
 //   - River has not made them available in time. Its leader does that by its own clock, which may be behind.
 //   - A slot is free, because the job that held it has died, or has released it before they waited, or because the waiters
 //     before them do not come.
-//   - Places in a window are reserved for jobs that do not come.
+//   - Places in a window were reserved for jobs that do not come.
 func (t *Throttler) lookAfterWaiters(ctx context.Context) error {
-	for _, sql := range []string{t.sql.BringBackOutdated, t.sql.BringBackLate} {
+	for _, sql := range []string{t.sql.BringBackOutdated, t.sql.BringBackLate, t.sql.BringForward} {
 		if _, err := t.own.Exec(ctx, sql); err != nil {
 			return err
 		}
@@ -120,29 +120,7 @@ func (t *Throttler) lookAfterWaiters(ctx context.Context) error {
 		return err
 	}
 	t.batcher.recheckLater(stalled, 0)
-	return t.handOn(ctx)
-}
-
-// handOn hands on places in windows that are reserved for jobs that do not come. While the key of a window is locked, no batch
-// reads or writes its reservations.
-func (t *Throttler) handOn(ctx context.Context) error {
-	var key int64
-	var unclaimed, locked []int64
-	err := query(ctx, t.own, eachRow(func() { unclaimed = append(unclaimed, key) }, &key), t.sql.Unclaimed, nil)
-	if err != nil || len(unclaimed) == 0 {
-		return err
-	}
-	return pgx.BeginTxFunc(ctx, t.own, readCommitted, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, t.sql.Settings); err != nil {
-			return err
-		}
-		err := query(ctx, tx, eachRow(func() { locked = append(locked, key) }, &key), t.sql.Claim, unclaimed)
-		if err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, t.sql.HandOn, locked)
-		return err
-	})
+	return nil
 }
 
 // cleanUp removes rows of jobs that never came back, and keys that no longer have an effect. If a statement fails, the rest

@@ -189,64 +189,40 @@ func (m *memory) finish(b *batch) {
 	m.save(b)
 }
 
-// memoryRows are what a transaction has read.
-type memoryRows struct {
-	rows  []int64
-	known map[waiterID]waiterRow
-	storedRows
-}
-
-func (m *memory) load(reqs []*request) *batch { return m.read(reqs).batch(m) }
-
-func (m *memory) read(reqs []*request) *memoryRows {
-	in := &memoryRows{known: map[waiterID]waiterRow{}, storedRows: storedRows{waiters: map[int64][]waiter{}}}
-	jobs, asked, rows := map[int64]bool{}, map[int64]bool{}, map[int64]bool{}
+// load makes of the rows what database.load makes of them.
+func (m *memory) load(reqs []*request) *batch {
+	b, stored := newBatch(m.now), storedRows{waiters: map[int64][]waiter{}}
+	b.fence, b.handOverRoom = m.fence, m.room
+	jobs, asked := map[int64]bool{}, map[int64]bool{}
 	eachNeed(reqs, func(req *request, n *need) {
 		jobs[req.job], asked[n.id] = true, true
-		id := max(n.dynamicRow, 0)
-		if id == 0 {
-			id = n.id
-		}
-		if !rows[id] {
-			rows[id] = true
-			in.rows = append(in.rows, id)
+		if id := cmp.Or(n.dynamicRow, n.id); b.rows[id] == nil {
+			b.rows[id] = m.row(id)
 		}
 	})
 	for p, w := range m.waiters {
 		if jobs[p.job] {
-			in.known[p] = w
+			b.waiters[p] = w
 		}
 		if asked[p.key] {
-			in.waiters[p.key] = append(in.waiters[p.key], waiter{job: p.job, wake: w.wake, earliest: w.earliest, inWorker: w.inWorker})
+			stored.waiters[p.key] = append(stored.waiters[p.key], waiter{job: p.job, wake: w.wake, earliest: w.earliest, inWorker: w.inWorker})
 		}
 	}
 	for _, h := range m.holders {
 		if asked[h.key] {
-			in.holders = append(in.holders, readHolder{Key: h.key, Owner: h.owner, Job: h.job, Mode: h.mode, Live: m.live(h), Acquired: h.acquired})
+			stored.holders = append(stored.holders, readHolder{Key: h.key, Owner: h.owner, Job: h.job, Mode: h.mode, Live: m.live(h), Acquired: h.acquired})
 		}
 	}
 	for _, key := range m.keys {
-		if key.ref.Type == DynamicWindow && key.ref.Key != "" && rows[key.limiter] && (key.state != "" || asked[key.id]) {
-			in.dynamic = append(in.dynamic, dynamicKey{ID: key.id, Limiter: key.limiter, Key: key.ref.Key, State: key.state, Waiting: key.waiting})
+		if key.ref.Type == DynamicWindow && key.ref.Key != "" && b.rows[key.limiter] != nil && (key.state != "" || asked[key.id]) {
+			stored.dynamic = append(stored.dynamic, dynamicKey{ID: key.id, Limiter: key.limiter, Key: key.ref.Key, State: key.state, Waiting: key.waiting})
 		}
 	}
-	for key, ws := range in.waiters {
+	for key, ws := range stored.waiters {
 		slices.SortFunc(ws, func(a, b waiter) int { return cmp.Compare(a.job, b.job) })
-		in.waiters[key] = ws[:min(len(ws), maxWaiters)]
+		stored.waiters[key] = ws[:min(len(ws), maxWaiters)]
 	}
-	return in
-}
-
-// batch makes of the rows what database.load makes of them.
-func (in *memoryRows) batch(m *memory) *batch {
-	b := newBatch(m.now)
-	b.fence, b.handOverRoom, b.waiters = m.fence, m.room, maps.Clone(in.known)
-	for _, id := range in.rows {
-		b.rows[id] = m.row(id)
-	}
-	if err := b.prepare(in.storedRows); err != nil {
-		require.NoError(m.t, err)
-	}
+	require.NoError(m.t, b.prepare(stored))
 	return b
 }
 

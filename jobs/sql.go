@@ -53,7 +53,7 @@ type statements struct {
 	// database.bringBack
 	BringBack, FinishedWaiters string
 	// maintenance
-	BringBackLate, BringBackOutdated, Stalled, Unclaimed, Claim, HandOn, RenewLeases, RemoveFinishedWaiters, RemoveDeadHolders, LockExpiredKeys, RemoveExpiredKeys string
+	BringBackLate, BringBackOutdated, BringForward, Stalled, RenewLeases, RemoveFinishedWaiters, RemoveDeadHolders, LockExpiredKeys, RemoveExpiredKeys string
 	// New, and what sets and removes limiters
 	CheckTables, Version, SetLimiter, ExtendExpiry, Unknown, LockLimiter, LockKeys, UsedBy, Remove, ReleaseOwner string
 	// Inspect and the lists

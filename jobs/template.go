@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -35,39 +36,34 @@ func (f field) String() string {
 	return s
 }
 
+var inBraces = regexp.MustCompile(`\{([^{}]*)\}`)
+
 // parseTemplate returns the template of a text, or what is wrong with it.
 func parseTemplate(text string) (t template, problem string) {
-	t = template{texts: []string{""}, escaped: "%"}
-	rest := text
-	for {
-		i := strings.IndexAny(rest, "{}")
-		if i < 0 {
-			break
-		}
-		end := strings.IndexAny(rest[i+1:], "{}")
-		if rest[i] != '{' || end < 0 || rest[i+1+end] != '}' {
-			return template{}, "must have braces around the name of a field, and no others"
-		}
-		if i == 0 && len(t.fields) > 0 {
-			return template{}, "must have text between two fields: without it different values could make the same key"
-		}
-		f, ok := parseField(rest[i+1 : i+1+end])
+	t = template{texts: inBraces.Split(text, -1), escaped: "%"}
+	key := strings.Join(t.texts, "")
+	if strings.ContainsAny(key, "{}") {
+		return template{}, "must have braces around the name of a field, and no others"
+	}
+	for i, name := range inBraces.FindAllStringSubmatch(text, -1) {
+		f, ok := parseField(name[1])
 		if !ok {
 			return template{}, "must not have a field with an empty name"
 		}
-		t.texts[len(t.texts)-1] = rest[:i]
-		t.fields, t.texts = append(t.fields, f), append(t.texts, "")
-		rest = rest[i+1+end+1:]
-	}
-	t.texts[len(t.texts)-1] = rest
-	for i := 1; i < len(t.fields); i++ {
-		r, _ := utf8.DecodeRuneInString(t.texts[i])
-		if strings.ContainsRune("%0123456789ABCDEF", r) {
+		t.fields = append(t.fields, f)
+		if i == 0 {
+			continue
+		}
+		first, size := utf8.DecodeRuneInString(t.texts[i])
+		switch {
+		case size == 0:
+			return template{}, "must have text between two fields: without it different values could make the same key"
+		case strings.ContainsRune("%0123456789ABCDEF", first):
 			return template{}, "must not begin a text between two fields with %, a digit or A to F: escaped values have these"
 		}
-		t.escaped += string(r)
+		t.escaped += string(first)
 	}
-	if problem := badKey(strings.Join(t.texts, "")); text != "" && problem != emptyKey {
+	if problem := badKey(key); text != "" && problem != emptyKey {
 		return t, problem
 	}
 	return t, ""

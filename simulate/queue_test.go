@@ -3,7 +3,6 @@ package simulate
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -13,7 +12,7 @@ import (
 )
 
 // A simulation through a concurrency limiter is compared with a model of it to the nanosecond, and the model, which is
-// fast, with the formulas of queueing theory. WEIR_SIMULATE_THEORY=1 compares long simulations with the formulas, too.
+// fast, with the formulas of queueing theory.
 
 // A queueModel is a queue with servers that takes the arrivals and the durations of a simulation.
 type queueModel struct {
@@ -128,10 +127,7 @@ func TestRun_QueueModel(t *testing.T) {
 }
 
 func TestQueueModel_Theory(t *testing.T) {
-	requests := 1_000_000
-	if testing.Short() {
-		requests = 300_000
-	}
+	const requests = 300_000
 	for _, q := range queues {
 		s := queueScenario(q.servers, q.limit, q.busy, requests)
 		m := queueModel{servers: q.servers, limit: q.limit}
@@ -143,10 +139,7 @@ func TestQueueModel_Theory(t *testing.T) {
 // checkQueue compares what was measured with the formulas. Where nearly none is rejected, the queue has no limit.
 func checkQueue(t *testing.T, servers, limit int, busy, wait, rejected float64) {
 	t.Helper()
-	tolerance := 0.02
-	if testing.Short() {
-		tolerance = 0.08
-	}
+	const tolerance = 0.08
 	a := busy * float64(servers)
 	name := fmt.Sprintf("%d servers, %d, busy %v", servers, limit, busy)
 	if limit < 1000 {
@@ -156,24 +149,10 @@ func checkQueue(t *testing.T, servers, limit int, busy, wait, rejected float64) 
 	}
 }
 
-func TestRun_QueueTheory(t *testing.T) {
-	if os.Getenv("WEIR_SIMULATE_THEORY") == "" {
-		t.Skip("set WEIR_SIMULATE_THEORY=1 for simulations of some minutes")
-	}
-	for _, q := range queues {
-		r, err := Run(t.Context(), queueScenario(q.servers, q.limit, q.busy, 1_000_000))
-		require.NoError(t, err)
-		checkQueue(t, q.servers, q.limit, q.busy, float64(r.Wait.Mean), float64(r.Total.Rejected)/float64(r.Total.Offered))
-	}
-}
-
 // A closed load with one server is the machine repairman's model: N machines that run for a mean time and then wait for
 // the repairman. See Kleinrock, "Queueing Systems" volume 1 (1975), section 3.8.
 func TestRun_MachineRepairman(t *testing.T) {
-	requests := 40_000.0
-	if testing.Short() {
-		requests = 10_000
-	}
+	const requests = 10_000.0
 	for _, c := range []struct {
 		clients, servers int
 		think            time.Duration

@@ -1,68 +1,92 @@
 package simulate
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"runtime"
+	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/registry"
-	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/strategies/retry"
 )
 
-// TestRun_RepeatsItself runs random scenarios twice, with one and with all processors: the results are the same, to the
-// byte. WEIR_SIMULATE_SCENARIOS=N tries N of them.
+// asProcess is set in the other process of TestRun_RepeatsItself.
+const asProcess = "WEIR_SIMULATE_PROCESS"
+
+// TestRun_RepeatsItself runs random scenarios beside each other, and again in another process that has one processor: the
+// results are the same, to the byte. Where the clock begins, and the seeds of hashes and maps, differ between processes only.
+// WEIR_SIMULATE_SCENARIOS=N tries N scenarios.
 func TestRun_RepeatsItself(t *testing.T) {
-	n := 40
+	n := 24
 	if text := os.Getenv("WEIR_SIMULATE_SCENARIOS"); text != "" {
 		n, _ = strconv.Atoi(text)
 	} else if testing.Short() {
 		n = 4
 	}
-	for seed := range n {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			s, text := randomScenario(uint64(seed))
-			var results [2]string
-			requests := int64(0)
-			for i, processors := range []int{1, runtime.GOMAXPROCS(0)} {
-				old := runtime.GOMAXPROCS(processors)
-				r, err := Run(t.Context(), s)
-				runtime.GOMAXPROCS(old)
-				require.NoError(t, err, text)
-				encoded, err := json.MarshalIndent(r, "", " ")
-				require.NoError(t, err)
-				results[i] = string(encoded)
-				requests = r.Total.Requests
-				checkCounts(t, r)
-				if r.Total.Unfinished > 0 {
-					t.Log("unfinished", r.Total.Unfinished, r.Ended)
-				}
+	child := os.Getenv(asProcess) != ""
+	hashes := make([]string, n)
+	run := func(i int) {
+		s, file := randomScenario(uint64(i))
+		if i == 0 {
+			s, file = everything(), "everything"
+		}
+		r, err := Run(t.Context(), s)
+		if assert.NoError(t, err, file) {
+			hashes[i] = fmt.Sprintln("hash", i, hashOf(t, r))
+			checkCounts(t, r)
+			assert.NotZero(t, r.Total.Requests, "the scenario has no load")
+		}
+	}
+	var all sync.WaitGroup
+	for first := range 2 {
+		all.Go(func() {
+			for i := first; i < n; i += 2 {
+				run(i)
 			}
-			if results[0] != results[1] {
-				t.Errorf("%s\n%s", text, firstDifference(results[0], results[1]))
-			}
-			require.NotZero(t, requests, "the scenario has no load")
 		})
+	}
+	all.Wait()
+	if child {
+		fmt.Print(strings.Join(hashes, ""))
+		return
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.count=1", fmt.Sprint("-test.short=", testing.Short()))
+	cmd.Env = append(os.Environ(), asProcess+"=1", "GOMAXPROCS=1")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+	for i, hash := range hashes {
+		_, file := randomScenario(uint64(i))
+		assert.Contains(t, string(out), hash, "scenario %d: %s", i, file)
 	}
 }
 
-// firstDifference returns the first lines that differ.
-func firstDifference(a, b string) string {
-	as, bs := strings.Split(a, "\n"), strings.Split(b, "\n")
-	for i := range min(len(as), len(bs)) {
-		if as[i] != bs[i] {
-			return fmt.Sprintf("line %d: %s, then %s", i, as[i], bs[i])
-		}
+// everything is a scenario with what depends on the process, if anything does: slots of the clock in a retry budget and a
+// circuit breaker, a limiter that forgets keys by their hashes, and a store.
+func everything() Scenario {
+	const file = `
+budgets: {calm: {ratio: 0.1, min_per_second: 1}}
+pipelines:
+  p:
+    strategies:
+      - rate_limiter: {name: keyed, partitioned: {key: key, max_partitions: 20, each: {token_bucket: {token_limit: 5, tokens_per_period: 1, replenishment_period: 50ms}}}}
+      - rate_limiter: {name: stored, token_bucket: {token_limit: 100, tokens_per_period: 10, replenishment_period: 30ms}, store: shared}
+      - retry: {max_retries: 3, delay: 20ms, jitter: true, budget: calm}
+      - circuit_breaker: {failure_ratio: 0.3, minimum_throughput: 10, break_duration: 200ms}
+`
+	return Scenario{
+		Config:    File("random.yaml", []byte(file), nil),
+		Instances: 2,
+		Load:      Load{For: 5 * time.Second, Keys: many(200), Open: &Open{Poisson: true, Rate: ConstantRate{Rate: 300}}},
+		Service:   Service{Latency: exp(20 * time.Millisecond), Capacity: 10, FailureRate: 0.25},
+		Clients:   Clients{Timeout: time.Second},
 	}
-	return "one is longer"
 }
 
 // randomScenario returns a scenario with all kinds of strategies and limiters.
@@ -117,16 +141,7 @@ func randomScenario(seed uint64) (s Scenario, file string) {
 		}
 	}
 	s = Scenario{
-		Config: func(s *Setup) (registry.Change, error) {
-			k := reload.NewKinds()
-			k.RegisterKey("key", Key)
-			k.RegisterStore("shared", s.Store("shared"))
-			f, err := reload.Parse("random.yaml", []byte(file), k)
-			if err != nil {
-				return registry.Change{}, err
-			}
-			return f.Change(nil), nil
-		},
+		Config:    File("random.yaml", []byte(file), nil),
 		Instances: 1 + r.IntN(2),
 		Seed:      seed,
 		Load:      Load{For: 3 * time.Second, Keys: many(1 + r.IntN(200))},

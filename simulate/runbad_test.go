@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -170,28 +169,6 @@ func TestRun_InsideBubble(t *testing.T) {
 	})
 }
 
-func TestRun_Concurrently(t *testing.T) {
-	var hashes [4]string
-	var all sync.WaitGroup
-	for i := range hashes {
-		all.Go(func() {
-			r, err := Run(t.Context(), Scenario{
-				Config: config(`{limiters: {a: {partitioned: {key: key, each: {fixed_window: {permit_limit: 3, window: 1s, queue_limit: 2}}}}},
-					pipelines: {p: {strategies: [{retry: {jitter: true}}, {rate_limiter: {limiter: a}}]}}}`),
-				Load:    Load{For: 3 * time.Second, Open: &Open{Rate: ConstantRate{200}, Poisson: true}, Keys: UniformKeys{50}},
-				Service: Service{Latency: Exponential{10 * time.Millisecond}, FailureRate: 0.1},
-			})
-			if assert.NoError(t, err) {
-				hashes[i] = hashOf(t, r)
-			}
-		})
-	}
-	all.Wait()
-	for _, h := range hashes {
-		assert.Equal(t, hashes[0], h)
-	}
-}
-
 // A Run whose context ends while it makes a large number of instances makes no more of them.
 func TestRun_ContextEndsInConfig(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -236,46 +213,38 @@ func TestScenario_MaxInFlight(t *testing.T) {
 	}
 }
 
-// Tokens that come in an hour do not keep a run going.
-func TestRun_Unfinished(t *testing.T) {
-	r, err := Run(t.Context(), Scenario{
-		Config: config(`pipelines: {p: {strategies: [{rate_limiter: {token_bucket:
-			{token_limit: 10, tokens_per_period: 1, replenishment_period: 1h, queue_limit: 5}}}]}}`),
-		Load: constant(10, 10*time.Second),
-	})
-	require.NoError(t, err)
-	assert.Equal(t, Counts{Requests: 100, Offered: 100, Admitted: 10, Queued: 5, Rejected: 85, Succeeded: 10, Failed: 5, Calls: 10, Satisfied: 10, Unfinished: 5}, r.Total)
-	assert.GreaterOrEqual(t, r.Ended, time.Minute+10*time.Second, "they are cut off")
-	assert.EqualValues(t, 5, r.Series[len(r.Series)/2].Waiting, "they wait in every interval")
-}
-
-// An execution that holds the only permit and asks for another one waits for itself.
-func TestRun_WaitsForItself(t *testing.T) {
-	r, err := Run(t.Context(), Scenario{
-		Config: config(`{limiters: {one: {concurrency: {permit_limit: 1, queue_limit: 1}}},
-			pipelines: {p: {strategies: [{rate_limiter: {limiter: one}}, {rate_limiter: {name: again, limiter: one}}]}}}`),
-		Load: constant(10, time.Second),
-	})
-	require.NoError(t, err)
-	assert.Equal(t, Counts{Requests: 10, Offered: 10, Queued: 1, Rejected: 9, Failed: 1, Unfinished: 1}, r.Total)
-}
-
-// Clients that would come back in an hour do not keep a run of a second going.
-func TestRun_CutsDelays(t *testing.T) {
-	r, err := Run(t.Context(), Scenario{
-		Config:  config(`pipelines: {p: {strategies: [{rate_limiter: {fixed_window: {permit_limit: 10, window: 1h}}}]}}`),
-		Load:    constant(20, time.Second),
-		Clients: Clients{OnRejection: Reaction{MaxRetries: 1, RetryAfter: true}},
-	})
-	require.NoError(t, err)
-	assert.Equal(t, Counts{Requests: 20, Offered: 20, Admitted: 10, Rejected: 10, Succeeded: 10, Calls: 10, Satisfied: 10, Unfinished: 10}, r.Total)
-	assert.Equal(t, time.Minute+time.Second, r.Ended)
-
-	r, err = Run(t.Context(), Scenario{
-		Config: config(window30),
-		Load:   Load{For: time.Second, Closed: &Closed{Clients: 5, Think: Uniform{time.Millisecond, 10 * time.Hour}}},
-	})
-	require.NoError(t, err)
+// What would go on for an hour does not keep a run of a second going: a minute after the load it is cut off.
+func TestRun_CutsOff(t *testing.T) {
+	for name, c := range map[string]struct {
+		file  string
+		load  Load
+		retry Reaction
+		want  Counts
+	}{
+		"tokens that come in an hour": {
+			`pipelines: {p: {strategies: [{rate_limiter: {token_bucket: {token_limit: 10, tokens_per_period: 1, replenishment_period: 1h, queue_limit: 5}}}]}}`,
+			constant(10, 10*time.Second), Reaction{},
+			Counts{Requests: 100, Offered: 100, Admitted: 10, Queued: 5, Rejected: 85, Succeeded: 10, Failed: 5, Calls: 10, Satisfied: 10, Unfinished: 5},
+		},
+		"an execution that holds the only permit and asks for another one": {
+			`{limiters: {one: {concurrency: {permit_limit: 1, queue_limit: 1}}},
+				pipelines: {p: {strategies: [{rate_limiter: {limiter: one}}, {rate_limiter: {name: again, limiter: one}}]}}}`,
+			constant(10, time.Second), Reaction{}, Counts{Requests: 10, Offered: 10, Queued: 1, Rejected: 9, Failed: 1, Unfinished: 1},
+		},
+		"clients that would come back in an hour": {
+			`pipelines: {p: {strategies: [{rate_limiter: {fixed_window: {permit_limit: 10, window: 1h}}}]}}`,
+			constant(20, time.Second), Reaction{MaxRetries: 1, RetryAfter: true},
+			Counts{Requests: 20, Offered: 20, Admitted: 10, Rejected: 10, Succeeded: 10, Calls: 10, Satisfied: 10, Unfinished: 10},
+		},
+	} {
+		r := through(t, Scenario{Config: config(c.file), Load: c.load, Clients: Clients{OnRejection: c.retry}})
+		assert.Equal(t, c.want, r.Total, name)
+		assert.Equal(t, c.load.For+time.Minute, r.Ended.Truncate(time.Second), name)
+		if c.want.Queued == 5 {
+			assert.EqualValues(t, 5, r.Series[len(r.Series)/2].Waiting, "they wait in every interval")
+		}
+	}
+	r := through(t, Scenario{Load: Load{For: time.Second, Closed: &Closed{Clients: 5, Think: Uniform{time.Millisecond, 10 * time.Hour}}}})
 	assert.Less(t, r.Ended, time.Second, "clients that would think until later leave")
 }
 

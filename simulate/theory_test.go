@@ -2,7 +2,9 @@ package simulate
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -46,11 +48,7 @@ func bucketShare(limit, tokens int, load float64) float64 {
 }
 
 func TestRun_TokenBucketTheory(t *testing.T) {
-	requests := 50_000.0
-	tolerance := 0.01
-	if testing.Short() {
-		requests, tolerance = 10_000, 0.02
-	}
+	const requests, tolerance = 10_000.0, 0.02
 	for _, c := range []struct {
 		limit, tokens int
 		load          float64 // arrivals in a period
@@ -67,58 +65,31 @@ func TestRun_TokenBucketTheory(t *testing.T) {
 	}
 }
 
-// bursts is an open load of two bursts on both sides of the end of the first second, and noise.
-func bursts(size int) Load {
-	return Load{For: 4 * time.Second, Open: &Open{Rate: Sum{
-		Bursts{Size: size, First: 990 * time.Millisecond},
-		Bursts{Size: size, First: 1010 * time.Millisecond},
-		Ramp{To: float64(size), For: 4 * time.Second},
-	}}}
-}
-
-// A fixed window lets twice its limit through within any time, on both sides of the end of a window.
-func TestRun_FixedWindowEdge(t *testing.T) {
-	r, err := Run(t.Context(), Scenario{
-		Config: config(`pipelines: {p: {strategies: [{rate_limiter: {fixed_window: {permit_limit: 50, window: 1s}}}]}}`),
-		Load: Load{For: 2 * time.Second, Open: &Open{Rate: Sum{
-			Bursts{Size: 60, First: 990 * time.Millisecond}, Bursts{Size: 60, First: 1010 * time.Millisecond},
-		}}},
-		Windows: []time.Duration{25 * time.Millisecond, 10 * time.Millisecond},
-	})
-	require.NoError(t, err)
-	assert.EqualValues(t, 100, r.Most[0].Permits)
-	assert.InDelta(t, 990*time.Millisecond, r.Most[0].At, float64(time.Microsecond))
-	assert.EqualValues(t, 50, r.Most[1].Permits)
-}
-
-// A sliding window lets its limit through within a window less one segment.
-func TestRun_SlidingWindowBound(t *testing.T) {
-	for _, segments := range []int{2, 5, 10} {
-		window := time.Second
-		r, err := Run(t.Context(), Scenario{
-			Config:  config(fmt.Sprintf("pipelines: {p: {strategies: [{rate_limiter: {sliding_window: {permit_limit: 50, window: 1s, segments_per_window: %d}}}]}}", segments)),
-			Load:    bursts(200),
-			Windows: []time.Duration{window - window/time.Duration(segments)},
+// The most that limiters let through in any window under bursts: a fixed window twice its limit, on both sides of the end of a
+// window; a sliding window its limit within a window less one segment; a token bucket its burst and what comes by its rate.
+func TestRun_MostInAnyWindow(t *testing.T) {
+	edge := Sum{Bursts{Size: 200, First: 990 * ms}, Bursts{Size: 200, First: 1010 * ms}}
+	for _, c := range []struct {
+		limiter string
+		rate    Rate
+		most    map[time.Duration]int64
+	}{
+		{"fixed_window: {permit_limit: 50, window: 1s}", edge, map[time.Duration]int64{25 * ms: 100, 10 * ms: 50}},
+		{"sliding_window: {permit_limit: 50, window: 1s, segments_per_window: 2}", append(edge, Ramp{To: 200, For: 4 * time.Second}), map[time.Duration]int64{500 * ms: 50}},
+		{"sliding_window: {permit_limit: 50, window: 1s, segments_per_window: 10}", append(edge, Ramp{To: 200, For: 4 * time.Second}), map[time.Duration]int64{900 * ms: 50}},
+		{"token_bucket: {token_limit: 50, tokens_per_period: 2, replenishment_period: 10ms}",
+			Sum{Bursts{Size: 100, First: time.Second}, Steps{Steps: []Step{{For: time.Second}, {Rate: 1000}}}},
+			map[time.Duration]int64{10 * ms: 52, 100 * ms: 70, time.Second: 250, 2 * time.Second: 450}},
+	} {
+		r := through(t, Scenario{
+			Config:  config("pipelines: {p: {strategies: [{rate_limiter: {" + c.limiter + "}}]}}"),
+			Load:    Load{For: 4 * time.Second, Open: &Open{Rate: c.rate}},
+			Windows: slices.Collect(maps.Keys(c.most)),
 		})
-		require.NoError(t, err)
-		assert.LessOrEqual(t, r.Most[0].Permits, int64(50), segments)
-		assert.GreaterOrEqual(t, r.Most[0].Permits, int64(45), segments)
-	}
-}
-
-// In any w, a token bucket lets its burst through and what comes by its rate.
-func TestRun_TokenBucketBound(t *testing.T) {
-	windows := []time.Duration{10 * time.Millisecond, 100 * time.Millisecond, time.Second, 2 * time.Second}
-	r, err := Run(t.Context(), Scenario{
-		Config:  config(`pipelines: {p: {strategies: [{rate_limiter: {token_bucket: {token_limit: 50, tokens_per_period: 2, replenishment_period: 10ms}}}]}}`),
-		Load:    Load{For: 4 * time.Second, Open: &Open{Rate: Sum{Bursts{Size: 100, First: time.Second}, Steps{Steps: []Step{{For: time.Second}, {Rate: 1000}}}}}},
-		Windows: windows,
-	})
-	require.NoError(t, err)
-	for i, w := range windows {
-		bound := int64(50 + 200*w.Seconds())
-		assert.LessOrEqual(t, r.Most[i].Permits, bound, w)
-		assert.GreaterOrEqual(t, r.Most[i].Permits, bound-2, w)
+		for _, m := range r.Most {
+			assert.LessOrEqual(t, m.Permits, c.most[m.Window], "%s in %v", c.limiter, m.Window)
+			assert.GreaterOrEqual(t, m.Permits, c.most[m.Window]-5, "%s in %v", c.limiter, m.Window)
+		}
 	}
 }
 

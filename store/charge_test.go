@@ -37,7 +37,7 @@ func (w *world) charged(l limiter.Charger, n int, remaining int64) limiter.Level
 var spending = []limitertest.Kind{limitertest.FixedWindow, limitertest.SlidingWindow, limitertest.TokenBucket, limitertest.Calendar}
 
 // eachCharger runs f for every kind of limiter that can be charged, whose limit is 10, and every way in which it answers.
-func eachCharger(t *testing.T, f func(t *testing.T, w *world, l made, name string)) {
+func eachCharger(t *testing.T, f func(t *testing.T, w *world, l *store.Limiter, name string)) {
 	for _, k := range spending {
 		for name, how := range peekOptions {
 			t.Run(fmt.Sprint(k, " ", name), subtest(func(t *testing.T, w *world) {
@@ -49,7 +49,7 @@ func eachCharger(t *testing.T, f func(t *testing.T, w *world, l made, name strin
 
 // Permits that were given back are there at once: a remembered rejection does not hide them.
 func TestCharge_EndsRememberedRejection(t *testing.T) {
-	eachCharger(t, func(t *testing.T, w *world, l made, _ string) {
+	eachCharger(t, func(t *testing.T, w *world, l *store.Limiter, _ string) {
 		w.charged(l, 10, 0)
 		w.rejected(l, 1)
 		w.rejected(l, 4)
@@ -66,7 +66,7 @@ func TestCharge_EndsRememberedRejection(t *testing.T) {
 
 // A caller that is rejected before permits are given back, and goes on only after that, remembers no rejection.
 func TestCharge_LateRejection(t *testing.T) {
-	eachCharger(t, func(t *testing.T, w *world, l made, _ string) {
+	eachCharger(t, func(t *testing.T, w *world, l *store.Limiter, _ string) {
 		w.charged(l, 10, 0)
 		w.rejected(l, 1)
 		w.pass(4998 * time.Millisecond) // what is remembered of the key is looked through 5 s after that
@@ -94,8 +94,8 @@ type lateTurn chan struct{}
 
 func (l lateTurn) Take() { <-l }
 
-func kindOf(l made) limitertest.Kind {
-	switch l.shared.(limiter.Configurable).Limits().Kind {
+func kindOf(l *store.Limiter) limitertest.Kind {
+	switch l.Limits().Kind {
 	case rate.FixedWindow:
 		return limitertest.FixedWindow
 	case rate.SlidingWindow:
@@ -331,7 +331,7 @@ func lost(t *testing.T, w *world, s *store.Store, l limiter.Charger) {
 
 // A grant by the store knows the level right after it without another call.
 func TestLease_Level(t *testing.T) {
-	eachCharger(t, func(t *testing.T, w *world, l made, name string) {
+	eachCharger(t, func(t *testing.T, w *world, l *store.Limiter, name string) {
 		w.charged(l, 2, 8)
 		lease := w.granted(l, 3)
 		calls := w.Calls()

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/storetest"
@@ -48,6 +49,14 @@ func (w *world) instance(o store.Options) *store.Store {
 func (w *world) bucket(limit, refill int, period time.Duration, queue int, how *store.LimiterOptions) *store.Limiter {
 	w.Helper()
 	return must(w.instance(store.Options{}).TokenBucket("bucket", bucketOf(limit, refill, period, queue), how))(w.T)
+}
+
+var kinds = []limitertest.Kind{
+	limitertest.Concurrency, limitertest.FixedWindow, limitertest.SlidingWindow, limitertest.TokenBucket, limitertest.Calendar,
+}
+
+func build(t testing.TB, s *store.Store, k limitertest.Kind, l limitertest.Limits, how *store.LimiterOptions) *store.Limiter {
+	return must(s.Limiter("it", l.Of(k), how))(t)
 }
 
 func bucketOf(limit, refill int, period time.Duration, queue int) limiter.TokenBucketOptions {

@@ -136,7 +136,7 @@ func TestOutage_Stall(t *testing.T) {
 					require.NoError(t, s.Health().Err)
 					require.Len(t, w.events.of(store.EventStoreLost), 1)
 					require.Len(t, w.events.of(store.EventStoreRecovered), 1)
-					if l.(made).shared.(limiter.Configurable).Limits().Kind == rate.Concurrency || !before {
+					if l.(*store.Limiter).Limits().Kind == rate.Concurrency || !before {
 						w.pass(30 * time.Second)
 						w.granted(l, 10)
 					} else {
@@ -387,7 +387,7 @@ func TestOutage_FallBackLocallyAfterNewLimits(t *testing.T) {
 			}
 			require.Equal(t, 5, granted())
 			for i, more := range []int{1, 0, 0, 3} {
-				require.NoError(t, other.reconfigure(limitsOf([]int{12, 11, 12, 18}[i])))
+				require.NoError(t, other.Reconfigure(limitsOf([]int{12, 11, 12, 18}[i]).Of(k)))
 				w.pass(time.Second)
 				require.Equal(t, more, granted(), "change %d", i)
 			}

@@ -63,7 +63,7 @@ func TestPeek_ChangesNothing(t *testing.T) {
 	}
 }
 
-func comparePeeked(t *testing.T, r *rand.Rand, with, without made, how string) {
+func comparePeeked(t *testing.T, r *rand.Rand, with, without *store.Limiter, how string) {
 	var trace strings.Builder
 	var leases [2][]limiter.Lease
 	for range 150 {
@@ -73,7 +73,7 @@ func comparePeeked(t *testing.T, r *rand.Rand, with, without made, how string) {
 		peeked.Release()
 		peeked.Refund()
 		var got [2]limiter.Lease
-		for i, l := range []made{with, without} {
+		for i, l := range []*store.Limiter{with, without} {
 			lease, err := l.TryAcquire(t.Context(), n)
 			require.Equal(t, fmt.Sprint(peekErr), fmt.Sprint(err), &trace)
 			if got[i] = lease; lease.Acquired() && n > 0 {

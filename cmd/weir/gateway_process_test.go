@@ -34,6 +34,7 @@ type program struct {
 	file          string // its configuration
 	listen, admin string // addresses
 	http          string // of weir rls
+	stdout        io.Writer
 	cmd           *exec.Cmd
 	ended         chan error
 
@@ -45,9 +46,17 @@ type program struct {
 // startGateway starts weir gateway with a configuration.
 func startGateway(t *testing.T, config string, args ...string) *program {
 	t.Helper()
-	p := &program{t: t, ready: "the gateway is ready", file: filepath.Join(t.TempDir(), "weir.yaml")}
-	p.write(config)
+	p := newProgram(t, "the gateway is ready", config)
 	return p.start(append([]string{"gateway", "-config", p.file, "-listen", "127.0.0.1:0", "-admin", "127.0.0.1:0"}, args...)...)
+}
+
+// newProgram returns a program with a configuration, before its start.
+func newProgram(t *testing.T, ready, config string) *program {
+	t.Helper()
+	p := &program{t: t, ready: ready, file: filepath.Join(t.TempDir(), "weir.yaml")}
+	p.stdout = &lockedWriter{p: p, to: &p.requests}
+	p.write(config)
+	return p
 }
 
 // start starts weir and waits until it is ready. It ends with the test.
@@ -57,7 +66,7 @@ func (p *program) start(args ...string) *program {
 	p.ended = make(chan error, 1)
 	p.cmd = exec.Command(os.Args[0], args...)
 	p.cmd.Env = append(os.Environ(), asProgram+"=1")
-	p.cmd.Stdout = &lockedWriter{p: p, to: &p.requests}
+	p.cmd.Stdout = p.stdout
 	stderr, err := p.cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, p.cmd.Start())
@@ -207,10 +216,11 @@ func TestGateway(t *testing.T) {
 	p := startGateway(t, plainConfig(server, `
   body: problem-json
   keys: {api: {header: X-Api-Key}}
-  policies: {per-key: {limiter: per-key, headers: draft-11}}
+  policies: {per-key: {limiter: per-key, headers: draft-11}, unasked: {limiter: per-key}, unused: {limiter: per-key}}
   routes:
     - {match: "GET /orders/{id}", upstream: server, policies: [per-key]}
     - {match: /free/, upstream: server, strip_prefix: /free}
+    - {match: /unasked, upstream: server, policies: [unasked]}
 `, `
 limiters: {per-key: {partitioned: {key: api, each: {fixed_window: {permit_limit: 2, window: 1h}}}}}
 `))
@@ -246,6 +256,10 @@ limiters: {per-key: {partitioned: {key: api, each: {fixed_window: {permit_limit:
 	} {
 		assert.Contains(t, body, want)
 	}
+	for _, result := range []string{"acquired", "rejected"} { // Prometheus sees the first burst of rejections grow from 0
+		assert.Regexp(t, `weir_rate_limiter_requests_total\{.*pipeline_name="gateway".*result="`+result+`".*strategy_name="unasked"\} 0`, body)
+	}
+	assert.NotContains(t, body, `strategy_name="unused"`)
 	resp, _ = get(t, p.adminURL("/live"))
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
 	resp, body = get(t, p.adminURL("/ready"))

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -22,7 +21,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coder/websocket"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -51,22 +49,29 @@ func newCertificate(t *testing.T, name string) (certificate, key []byte) {
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
 }
 
+// certificateIn returns the files in dir of a new certificate and its key.
+func certificateIn(t *testing.T, dir, name string) (certificateFile, keyFile string) {
+	t.Helper()
+	certificateFile, keyFile = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	certificate, key := newCertificate(t, name)
+	require.NoError(t, os.WriteFile(certificateFile, certificate, 0o600))
+	require.NoError(t, os.WriteFile(keyFile, key, 0o600))
+	return certificateFile, keyFile
+}
+
 // streams is a server with what proxies get wrong.
 func streams(w http.ResponseWriter, r *http.Request) {
 	rc := http.NewResponseController(w)
 	switch r.URL.Path {
-	case "/websocket":
-		c, err := websocket.Accept(w, r, nil)
+	case "/chat":
+		c, _, err := rc.Hijack()
 		if err != nil {
 			return
 		}
-		defer c.CloseNow()
-		for {
-			kind, message, err := c.Read(r.Context())
-			if err != nil || c.Write(r.Context(), kind, message) != nil {
-				return
-			}
-		}
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\nhello")
+		line, _ := bufio.NewReader(c).ReadString('\n')
+		_, _ = io.WriteString(c, line)
+		_ = c.Close()
 	case "/events":
 		_ = rc.EnableFullDuplex()
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -114,23 +119,6 @@ func assertEvents(t *testing.T, c *http.Client, url string) {
 	assert.Empty(t, rest)
 }
 
-// assertEcho checks that messages go both ways over a WebSocket.
-func assertEcho(t *testing.T, url string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	c, _, err := websocket.Dial(ctx, url, webSocketOptions(client)) //nolint:bodyclose // it need not be closed
-	require.NoError(t, err)
-	defer c.CloseNow()
-	for _, message := range []string{"a", strings.Repeat("long ", 5000)} {
-		require.NoError(t, c.Write(ctx, websocket.MessageText, []byte(message)))
-		_, echo, err := c.Read(ctx)
-		require.NoError(t, err)
-		assert.Equal(t, message, string(echo))
-	}
-	require.NoError(t, c.Close(websocket.StatusNormalClosure, ""))
-}
-
 func TestGateway_Streams(t *testing.T) {
 	p := startGateway(t, plainConfig(behind(t, streams), `
   h2c: true
@@ -140,12 +128,29 @@ func TestGateway_Streams(t *testing.T) {
 limiters: {slots: {concurrency: {permit_limit: 1}}}
 pipelines: {attempts: {strategies: [{retry: {max_retries: 2, handle: retryable}}, {hedging: {delay: 50ms, max_hedges: 1}}, {timeout: {timeout: 200ms}}]}}
 `))
-	t.Run("WebSocket", func(t *testing.T) {
-		assertEcho(t, "ws://"+p.listen+"/websocket")
+	t.Run("another protocol", func(t *testing.T) {
+		c, err := net.Dial("tcp", p.listen)
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = io.WriteString(c, "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\n")
+		require.NoError(t, err)
+		require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+		b := bufio.NewReader(c)
+		resp, err := http.ReadResponse(b, nil)
+		require.NoError(t, err)
+		_ = resp.Body.Close()
+		time.Sleep(300 * time.Millisecond) // for longer than the timeout, which is for the beginning of the answer
+		_, err = io.WriteString(c, "line\n")
+		require.NoError(t, err)
+		got, err := b.ReadString('\n')
+		require.NoError(t, err)
+		assert.Equal(t, "helloline\n", got)
+		_ = c.Close()
 		require.Eventually(t, func() bool { return len(p.accessLog()) == 1 }, patience, 10*time.Millisecond)
 		line := p.accessLog()[0]
-		assert.Equal(t, 101.0, line["status"])
-		assert.Equal(t, 1.0, line["attempts"], "a WebSocket is not hedged")
+		assert.EqualValues(t, 101, line["status"])
+		assert.EqualValues(t, 1, line["attempts"], "it is not hedged")
+		assert.EqualValues(t, len("helloline\n"), line["bytes"], "what the client gets after its connection was switched")
 	})
 	t.Run("HTTP/2 without TLS", func(t *testing.T) {
 		transport := &http.Transport{Protocols: new(http.Protocols)}
@@ -158,12 +163,7 @@ pipelines: {attempts: {strategies: [{retry: {max_retries: 2, handle: retryable}}
 func TestGateway_TLS(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	certificateFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
-	put := func(certificate, key []byte) {
-		require.NoError(t, os.WriteFile(certificateFile, certificate, 0o600))
-		require.NoError(t, os.WriteFile(keyFile, key, 0o600))
-	}
-	put(newCertificate(t, "first"))
+	certificateFile, keyFile := certificateIn(t, dir, "first")
 	p := startGateway(t, plainConfig(behind(t, streams), fmt.Sprintf(`
   tls: {certificate: %q, key: %q}
   routes: [{match: /, upstream: server}]
@@ -194,8 +194,7 @@ func TestGateway_TLS(t *testing.T) {
 		return c.ConnectionState().PeerCertificates[0].Subject.CommonName
 	}
 	assert.Equal(t, "first", name())
-	second, secondKey := newCertificate(t, "second")
-	put(second, []byte("not a key"))
+	require.NoError(t, os.WriteFile(keyFile, []byte("not a key"), 0o600))
 	require.Eventually(t, func() bool { // the files are looked at when a client connects
 		assert.Equal(t, "first", name())
 		return strings.Contains(p.logged(), "the old one stays in force")
@@ -203,18 +202,14 @@ func TestGateway_TLS(t *testing.T) {
 	_, body := get(t, p.adminURL("/ready"))
 	assert.Contains(t, body, certificateFile)
 	assert.Contains(t, body, `"ready": true`)
-	put(second, secondKey)
+	certificateIn(t, dir, "second")
 	require.Eventually(t, func() bool { return name() == "second" }, patience, 100*time.Millisecond)
 }
 
 // What the gateway answers by itself to a call of gRPC is an answer of gRPC, of its policies and in place of its upstreams.
 func TestGateway_RejectsGRPC(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	certificateFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
-	certificate, key := newCertificate(t, "gateway")
-	require.NoError(t, os.WriteFile(certificateFile, certificate, 0o600))
-	require.NoError(t, os.WriteFile(keyFile, key, 0o600))
+	certificateFile, keyFile := certificateIn(t, t.TempDir(), "gateway")
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close() // its address refuses connections
 	p := startGateway(t, plainConfig(gone.URL, fmt.Sprintf(`

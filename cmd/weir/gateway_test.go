@@ -76,6 +76,33 @@ func TestCheck_UnknownSection(t *testing.T) {
 	assert.Contains(t, r.err, `unknown field "limitres", did you mean "limiters"?`)
 }
 
+func TestCheck_GatewayHealth(t *testing.T) {
+	file := func(addresses, health string) string {
+		return fmt.Sprintf("gateway:\n  upstreams: {u: {addresses: [%s], health: {%s}}}\n  routes: [{match: /, upstream: u}]\n", addresses, health)
+	}
+	const two = `"http://127.0.0.1:1", "http://127.0.0.1:2"`
+	for health, want := range map[string]string{
+		"":                    "; prefers the other addresses for 5s after 5 failures in a row, or after failures of 10% of at least 100 requests in 30s\n",
+		"break_duration: 10s": "; prefers the other addresses for 10s after 5 failures in a row, or after failures of 10% of at least 100 requests in 30s\n",
+		"failure_ratio: off":  "; prefers the other addresses for 5s after 5 failures in a row\n",
+		"consecutive_failures: off, minimum_throughput: 9": "; prefers the other addresses for 5s after failures of 10% of at least 9 requests in 30s\n",
+		"off: true": "; treats addresses that fail like others\n",
+	} {
+		r := weir(file(two, health), "explain", "-")
+		assert.Equal(t, 0, r.status, r.err)
+		assert.Contains(t, r.out, want)
+	}
+	r := weir(file(two, "failure_ratio: off, consecutive_failures: off"), "check", "-")
+	assert.Contains(t, r.err, "failure_ratio")
+	for _, field := range []string{"retry_rejections: true", "name: x"} { // of a circuit breaker that rejects something
+		r = weir(file(two, field), "check", "-")
+		name, _, _ := strings.Cut(field, ":")
+		assert.Contains(t, r.err, "-:2:85: gateway.upstreams.u.health: unknown field \""+name+"\", there are break_duration, consecutive_failures, ")
+	}
+	r = weir(file(`"http://127.0.0.1:1"`, "break_duration: 10s"), "check", "-")
+	assert.Contains(t, r.err, "gateway.upstreams.u.health is without effect: there is one address, which is always asked")
+}
+
 func TestExplain_Gateway(t *testing.T) {
 	r := weir("", "explain", gatewayFile)
 	require.Equal(t, 0, r.status, r.err)

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -36,8 +35,7 @@ const (
 // startRLS starts weir rls with a configuration.
 func startRLS(t *testing.T, config string, args ...string) *program {
 	t.Helper()
-	p := &program{t: t, ready: "the rate limit service is ready", file: filepath.Join(t.TempDir(), "weir.yaml")}
-	p.write(config)
+	p := newProgram(t, "the rate limit service is ready", config)
 	return p.start(append([]string{"rls", "-config", p.file, "-listen", "127.0.0.1:0", "-admin", "127.0.0.1:0"}, args...)...)
 }
 
@@ -273,19 +271,13 @@ rls:
 
 func TestRLS_TLS(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	certificateFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
-	certificate, key := newCertificate(t, "first")
-	require.NoError(t, os.WriteFile(certificateFile, certificate, 0o600))
-	require.NoError(t, os.WriteFile(keyFile, key, 0o600))
-	clientFile := filepath.Join(dir, "client.crt")
-	clientCertificate, clientKey := newCertificate(t, "envoy")
-	require.NoError(t, os.WriteFile(clientFile, clientCertificate, 0o600))
+	certificateFile, keyFile := certificateIn(t, t.TempDir(), "first")
+	clientFile, clientKeyFile := certificateIn(t, t.TempDir(), "envoy")
 	p := startRLS(t, smallRLS(fmt.Sprintf("  tls: {certificate: %q, key: %q, client_ca: %q}", certificateFile, keyFile, clientFile)))
 
 	roots := x509.NewCertPool()
-	require.True(t, roots.AppendCertsFromPEM(certificate))
-	pair, err := tls.X509KeyPair(clientCertificate, clientKey)
+	require.True(t, roots.AppendCertsFromPEM([]byte(read(t, certificateFile))))
+	pair, err := tls.LoadX509KeyPair(clientFile, clientKeyFile)
 	require.NoError(t, err)
 	with := func(c *tls.Config) *envoy {
 		return &envoy{t, dial(t, "passthrough:///"+p.listen, credentials.NewTLS(c))}

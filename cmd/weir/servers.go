@@ -194,14 +194,8 @@ func (c *command) ready(args []string) int {
 
 // fetch gets a URL. It does not ask a proxy that the environment names.
 func fetch(url string) (status int, body []byte, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return 0, nil, err
-	}
-	transport := &http.Transport{DisableKeepAlives: true}
-	response, err := transport.RoundTrip(request)
+	client := http.Client{Timeout: readyTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Get(url) //nolint:noctx // the client has a timeout
 	if err != nil {
 		return 0, nil, err
 	}

@@ -26,8 +26,8 @@ const patience = 30 * time.Second
 
 // scrapeInterval is that of the tests, in place of the one in deploy/. rateInterval is $__rate_interval.
 const (
-	scrapeInterval = time.Second
-	rateInterval   = 5 * scrapeInterval
+	scrapeInterval = 500 * time.Millisecond
+	rateInterval   = 6 * scrapeInterval
 )
 
 // A fleet is the processes that Prometheus scrapes, by job.
@@ -45,14 +45,14 @@ const dead = "127.0.0.1:1"
 func startFleet(t *testing.T) *fleet {
 	t.Helper()
 	postgres := testserver.NewPostgres(t, "fsync=off") // a busy disk would be an outage
-	partner := build(t, "./examples/partner")
+	partner := program(t, "partner")
 	f := &fleet{targets: map[string][]string{}, client: &http.Client{Transport: &http.Transport{}}}
 	t.Cleanup(f.client.CloseIdleConnections)
 	for _, name := range []string{"partner-1", "partner-2"} {
 		s := testserver.StartProgram(t, "{{addr}}\n", partner, "serve", "-name", name, "-listen", "{{addr}}", "-postgres", postgres.URL)
 		f.targets["partner"] = append(f.targets["partner"], s.Addr())
 	}
-	f.startGateways(t, postgres.URL)
+	f.startGateways(t, program(t, "weir"), postgres.URL)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	f.targets[troubled] = []string{testserver.StartProgram(t, "listening", self, troubled, "{{addr}}").Addr()}
@@ -61,7 +61,7 @@ func startFleet(t *testing.T) *fleet {
 }
 
 // startGateways starts two gateways with deploy's file, which names the fleet's instances and PostgreSQL instead.
-func (f *fleet) startGateways(t *testing.T, postgres string) {
+func (f *fleet) startGateways(t *testing.T, weir, postgres string) {
 	t.Helper()
 	config := string(read(t, deploy+"/gateway/gateway.yaml"))
 	for i, address := range f.targets["partner"] {
@@ -70,7 +70,6 @@ func (f *fleet) startGateways(t *testing.T, postgres string) {
 	config = replaceOnce(t, config, "postgres://postgres:weir@postgres:5432/postgres?sslmode=disable", postgres)
 	file := filepath.Join(t.TempDir(), "gateway.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(config), 0o600))
-	weir := build(t, "./cmd/weir")
 	for range 2 {
 		listen, err := testserver.FreeAddress()
 		require.NoError(t, err)
@@ -154,7 +153,7 @@ type sent struct {
 }
 
 // batches is how often the load is sent, with a scrape after each. They last for longer than rateInterval.
-const batches = 7
+const batches = 8
 
 // load sends the same requests again and again, so that all counters grow alike, and the quotient of two rates is the
 // quotient of the two counters. A user asks twice without a pause, and is granted the first request.

@@ -158,7 +158,7 @@ func TestKubernetes_TheFileIsTheConfigMaps(t *testing.T) {
 
 // weir accepts its files on Kubernetes and, as TestQueries does not, also as they stand in deploy/gateway.
 func TestGateway_AcceptsItsFiles(t *testing.T) {
-	weir := build(t, "./cmd/weir")
+	weir := program(t, "weir")
 	for name, text := range map[string][]byte{
 		"deploy/gateway/gateway.yaml":    read(t, deploy+"/gateway/gateway.yaml"),
 		"deploy/kubernetes/gateway.yaml": []byte(readManifests(t, "gateway.yaml")["ConfigMap"].Data["gateway.yaml"]),

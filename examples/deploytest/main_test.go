@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,7 +26,10 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	goleak.VerifyTestMain(testserver.Runner(m))
+	goleak.VerifyTestMain(testserver.Runner(m), goleak.Cleanup(func(status int) {
+		_ = os.RemoveAll(builds) // "" if nothing was built
+		os.Exit(status)
+	}))
 }
 
 // The root of the repository, and deploy/ in it.
@@ -34,15 +38,26 @@ const (
 	deploy = root + "/deploy"
 )
 
-// build builds a program of this repository.
-func build(t *testing.T, pkg string) (path string) {
-	t.Helper()
-	path = filepath.Join(t.TempDir(), filepath.Base(pkg))
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", path, pkg)
+var builds string // the folder of what was built
+
+// built builds partner and weir, once.
+var built = sync.OnceValue(func() (err error) {
+	if builds, err = os.MkdirTemp("", "weir-deploytest-"); err != nil {
+		return err
+	}
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", builds+string(filepath.Separator), "./examples/partner", "./cmd/weir")
 	cmd.Dir = root
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	return path
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+})
+
+// program returns the path of partner or weir.
+func program(t *testing.T, name string) string {
+	t.Helper()
+	require.NoError(t, built())
+	return filepath.Join(builds, name)
 }
 
 func read(t *testing.T, file string) []byte {

@@ -3,13 +3,7 @@ package jobsdashboard
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
-	"net/url"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -25,7 +19,6 @@ import (
 	"github.com/weir-go/weir/dashboard"
 	"github.com/weir-go/weir/jobs"
 	"github.com/weir-go/weir/jobs/internal/jobstest"
-	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/tools/testserver"
 )
 
@@ -159,6 +152,15 @@ func TestJobs(t *testing.T) {
 		}
 	})
 
+	t.Run("the database is away", func(t *testing.T) {
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		_, err := all.Limiters(ended)
+		assert.ErrorIs(t, err, context.Canceled)
+		_, err = all.Inspect(ended, acme)
+		assert.ErrorIs(t, err, context.Canceled)
+	})
+
 	t.Run("Release", func(t *testing.T) {
 		released, err := all.Release(ctx, acme, dashboard.JobHolder{Job: second})
 		require.NoError(t, err)
@@ -176,42 +178,6 @@ func TestJobs(t *testing.T) {
 	})
 }
 
-// The dashboard itself shows a job that holds a slot, and an authorized user releases it.
-func TestDashboard(t *testing.T) {
-	w := newWorld(t)
-	r := registry.New(nil)
-	defer func() { require.NoError(t, r.Close(context.Background())) }()
-	d, err := dashboard.New(dashboard.Options{
-		Registry: r, Jobs: New(w.throttler), ShowKeys: true, Logger: slog.New(slog.DiscardHandler),
-		Authorize: func(*http.Request, dashboard.Action) (string, error) { return "ann", nil },
-	})
-	require.NoError(t, err)
-	defer d.Close()
-	job := w.insert(t, "acme", "spring")
-	require.Equal(t, job, <-w.begun)
-
-	get := func(path string) string {
-		answer := httptest.NewRecorder()
-		d.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
-		require.Equal(t, http.StatusOK, answer.Code, answer.Body)
-		return answer.Body.String()
-	}
-	var page struct{ State dashboard.JobState }
-	require.NoError(t, json.Unmarshal([]byte(get("/jobs.json?type=mutex&name=tenants&key=acme")), &page))
-	require.Len(t, page.State.Holders, 1)
-	assert.Equal(t, job, page.State.Holders[0].Job)
-
-	form := url.Values{
-		"do": {dashboard.ActionRelease}, "type": {"mutex"}, "name": {"tenants"}, "key": {"acme"}, "job": {strconv.FormatInt(job, 10)},
-	}
-	post := httptest.NewRequest(http.MethodPost, "/action.json", strings.NewReader(form.Encode()))
-	post.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	answer := httptest.NewRecorder()
-	d.ServeHTTP(answer, post)
-	require.Equal(t, http.StatusOK, answer.Code, answer.Body)
-	assert.ErrorIs(t, <-w.lost, jobs.ErrLost)
-}
-
 func TestNew_WithoutThrottler(t *testing.T) { assert.Nil(t, New(nil)) }
 
 func TestOptionsText(t *testing.T) {
@@ -221,16 +187,4 @@ func TestOptionsText(t *testing.T) {
 	} {
 		assert.Equal(t, want, optionsText(json.RawMessage(options)), options)
 	}
-}
-
-// What the database cannot answer is an error.
-func TestJobs_DatabaseIsAway(t *testing.T) {
-	w := newWorld(t)
-	all := New(w.throttler)
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := all.Limiters(ended)
-	assert.True(t, errors.Is(err, context.Canceled), err)
-	_, err = all.Inspect(ended, dashboard.JobRef{Type: "mutex", Name: "tenants"})
-	assert.True(t, errors.Is(err, context.Canceled), err)
 }

@@ -41,24 +41,23 @@ select k.id from (select distinct w.key from {{.Waiters}} w
     < coalesce((l.options->>'max_count')::bigint, 1) order by random() limit 1000
 {{end}}
 
--- Keys of windows whose places are to be handed on.
-{{define "Unclaimed"}}
-with {{template "moved" .}} select k.key from (select distinct key from moved) k order by random() limit 100
-{{end}}
-
-{{define "Claim"}}
-select id from {{.Keys}} where id = any($1) for update skip locked
-{{end}}
-
--- The keys are locked.
-{{define "HandOn"}}
-with {{template "moved" .}}, saved as (update {{.Waiters}} w set bucket = m.bucket,
-    wake = case when m.absent then w.wake else greatest(now(), to_timestamp(m.bucket / 1000000.0)) end
-    from moved m where w.key = m.key and w.job = m.job)
-  update {{.River}} r set scheduled_at = greatest(now(), q.at), state = case when q.at < now() + interval '5 seconds' then 'available' else r.state end
-  from (select j.id, to_timestamp(m.bucket / 1000000.0) as at from moved m cross join lateral (select j.id from {{.River}} j
-    where j.id = m.job and j.state in ('available', 'scheduled') and j.scheduled_at > now() for update skip locked) j
-    where not m.absent) q where r.id = q.id
+-- A job is absent if its place in a window has lapsed and it has ended, or River has not run it within a grace period after its
+-- time. It leaves its place, and for each place in a present bucket the next job that waits comes now. While a queue is paused,
+-- or all its workers are busy, its other jobs would not come either. A job whose time is not that of its place, or that must not
+-- be brought back yet, keeps its time. The number of jobs is bounded, so that batches do not wait for long.
+{{define "BringForward"}}
+with absent as materialized (select w.key, w.job, case when not {{template "gone"}} then j.queue end as queue, w.bucket + width > {{template "micros"}} as present
+    from {{.Waiters}} w {{template "width" .}} left join {{template "jobOfWaiter" .}} on true
+    where w.bucket + least(width / 4, greatest(width / 120, 3000000), 30000000) <= {{template "micros"}}
+    and ({{template "gone"}} or {{template "idle"}} and j.scheduled_at <= now() - make_interval(secs => least(greatest(width / 120000000.0, 2), 30)))
+    limit 2000 for update of w skip locked),
+  left_places as (update {{.Waiters}} w set bucket = null from absent a where w.key = a.key and w.job = a.job)
+  update {{.River}} set state = 'available', scheduled_at = now() where id in (select id from {{.River}} where id = any(array(
+    select w.job from (select key, count(*) as places from absent where present group by key) p
+    cross join lateral (select w.job from {{.Waiters}} w cross join {{template "jobOfWaiter" .}} where w.key = p.key and w.earliest <= now()
+      and (w.bucket is null or w.wake <= to_timestamp(w.bucket / 1000000.0)) and {{template "idle"}} and j.scheduled_at > now() + interval '1 second'
+      and not exists (select from absent a where a.key = w.key and a.queue = j.queue) order by w.bucket, w.job limit p.places) w))
+    and state in ('available', 'scheduled') and scheduled_at > now() for update skip locked)
 {{end}}
 
 {{define "RemoveFinishedWaiters"}}

@@ -1,18 +1,6 @@
 package limitertest
 
-import (
-	"testing"
-	"time"
-)
-
-// PretendLateness has the suite find that the machine was that late during each try, until t ends.
-func PretendLateness(t *testing.T, late time.Duration) {
-	before := measureLateness
-	t.Cleanup(func() { measureLateness = before })
-	measureLateness = func(time.Duration) func() time.Duration {
-		return func() time.Duration { return late }
-	}
-}
+import "testing"
 
 // Check runs the suite and returns what failed, by the name of the case.
 func Check(t *testing.T, s Subject) map[string][]string {

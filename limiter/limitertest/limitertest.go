@@ -19,8 +19,8 @@
 // # Time
 //
 // Cases run inside [testing/synctest], where time is fake and stands still while a goroutine can run. That needs a
-// limiter that lives in this process and reads no clock but package time's. A limiter whose state is elsewhere sets
-// RealTime and a Tolerance, and then the cases really sleep.
+// limiter that reads no clock but package time's. One whose state is on a server can be tested, too, because time also stands still
+// while a goroutine waits for a connection: New connects, and each request tells the server the time.
 //
 // # What is expected
 //
@@ -51,7 +51,7 @@ const (
 	TokenBucket
 	// Unlimited: everything is granted, and the limits are ignored.
 	Unlimited
-	// Calendar: all permits come back at midnight, UTC. The Unit is a day, so such a limiter cannot be tested in RealTime.
+	// Calendar: all permits come back at midnight, UTC. The Unit is a day.
 	Calendar
 )
 
@@ -79,8 +79,7 @@ const (
 	NewestFirst
 	// ZeroPermits: a request for 0 permits asks whether one is free.
 	ZeroPermits
-	// RetryAfter: rejections say when to retry: exactly, or in real time within the Tolerance. It is ignored for
-	// Concurrency.
+	// RetryAfter: rejections say when to retry: exactly. It is ignored for Concurrency.
 	RetryAfter
 	// Statistics: the limiter is a [limiter.StatisticsProvider].
 	Statistics
@@ -101,8 +100,6 @@ const (
 
 	// reconfigurable: there is a Subject.Reconfigure.
 	reconfigurable
-	// fakeTime: the cases run inside synctest.
-	fakeTime
 )
 
 // Limits are what a limiter is to be made with. Unlike the options of this module's limiters they are the same for all
@@ -198,38 +195,17 @@ type Subject struct {
 	// Lacks are the features that this limiter does not have. If 0, it has all of them.
 	Lacks Feature
 
-	// If RealTime is true, the cases run outside of synctest and in parallel, for limiters that talk to another process.
-	// New must then be safe for concurrent use, and the limiters that it makes must be independent of each other. A
-	// larger -parallel than usual makes the cases quicker. The default is false.
-	RealTime bool
-
-	// Tolerance is how late an answer or a wake-up can come in real time, for example because of the round trip to a
-	// store. If 0, it is 10 ms. Without RealTime it is ignored.
-	//
-	// If a case fails and something came later than that, the case is run again, up to five times. The suite measures
-	// how late the machine's own timers are meanwhile. If they were late in the second try, too, the next one has a
-	// larger Tolerance and Unit, up to 16 times as large.
-	Tolerance time.Duration
-
-	// Resolution is the smallest step of time that the limiter knows. Answers about time can be wrong by that step. If
-	// 0, it is a nanosecond.
+	// Resolution is the smallest step of time that the limiter knows. Answers about time can be wrong by that step. The
+	// default is 0: it is exact.
 	Resolution time.Duration
 
-	// Unit is the period of the limits that the suite asks for. It must be divisible by 20. If 0, it is 40 times the
-	// Tolerance in real time, and otherwise 100 ms. Of a Calendar it is a day.
+	// Unit is the period of the limits that the suite asks for. It must be divisible by 20. If 0, it is 100 ms. Of a
+	// Calendar it is a day.
 	Unit time.Duration
 }
 
 // withDefaults returns s with defaults for the times that are not set, and with the internal features in Lacks.
 func (s Subject) withDefaults() Subject {
-	if !s.RealTime {
-		s.Tolerance = 0
-	} else if s.Tolerance <= 0 {
-		s.Tolerance = 10 * time.Millisecond
-	}
-	if s.RealTime {
-		s.Lacks |= fakeTime
-	}
 	if s.Reconfigure == nil {
 		s.Lacks |= reconfigurable
 	}
@@ -237,7 +213,7 @@ func (s Subject) withDefaults() Subject {
 		s.Unit = day
 	}
 	if s.Unit <= 0 {
-		s.Unit = max(40*s.Tolerance, 100*time.Millisecond)
+		s.Unit = 100 * time.Millisecond
 	}
 	return s
 }
@@ -251,9 +227,6 @@ func Run(t *testing.T, s Subject) {
 	s = s.withDefaults()
 	for _, c := range s.cases() {
 		t.Run(c.name, func(t *testing.T) {
-			if s.RealTime {
-				t.Parallel() // most of the time is spent asleep
-			}
 			for _, failure := range c.check(t, s) {
 				t.Error(failure)
 			}

@@ -25,8 +25,6 @@ type probe struct {
 	named    map[string]limiter.Lease
 	asked    map[string]*waiter
 	failures []string
-	late     bool      // real time: something took longer than the Tolerance
-	deadline time.Time // real time: if not zero, an answer that comes later is late
 
 	l       limiter.Limiter
 	limits  Limits
@@ -69,7 +67,7 @@ func (p *probe) findLine() {
 	if !ok {
 		p.fail("a rejection says RetryAfter, or the grid is anchored when the limiter is made", "neither")
 	}
-	p.sleep(d)
+	time.Sleep(d)
 	p.start = time.Now()
 	p.leases = nil
 	if p.s.Lacks&Statistics == 0 {
@@ -82,7 +80,7 @@ func (p *probe) end() {
 	p.cancel()
 	p.settle()
 	for _, w := range p.waiters {
-		if !w.isDone(p.patience()) {
+		if !w.isDone() {
 			p.note(fmt.Sprintf("Acquire(%d) comes back when its context is cancelled", w.n), "it still waits")
 		}
 	}
@@ -93,7 +91,7 @@ func (p *probe) end() {
 	}
 	p.settle()
 	for _, w := range p.waiters {
-		if !w.isDone(p.patience()) { // the bubble is about to panic; this says why
+		if !w.isDone() { // the bubble is about to panic; this says why
 			p.t.Errorf("Acquire(%d) never came back, though its context was cancelled and the limiter closed", w.n)
 		}
 	}
@@ -101,11 +99,6 @@ func (p *probe) end() {
 
 // note records a failure. The case continues.
 func (p *probe) note(want string, got any) {
-	if sp, ok := p.l.(limiter.StatisticsProvider); ok && p.s.RealTime && !p.late {
-		begun := time.Now()
-		sp.Statistics() // it asks a store as the calls of the case did
-		p.checkLate(begun)
-	}
 	where := ""
 	if p.step != "" {
 		where = fmt.Sprintf("at %q of the script %q, ", p.step, p.script)
@@ -139,9 +132,7 @@ func optional[I any](p *probe, feature string) I {
 
 // grants reports whether TryAcquire of n is granted. An error ends the case.
 func (p *probe) grants(n int) (limiter.Lease, bool) {
-	begun := time.Now()
 	lease, err := p.l.TryAcquire(p.ctx, n)
-	p.checkLate(begun)
 	if err != nil {
 		p.fail(fmt.Sprintf("TryAcquire(%d) gives a decision", n), describe(lease, err))
 	}
@@ -173,55 +164,19 @@ func (p *probe) rejected(n int) limiter.Lease {
 }
 
 // justBefore returns the shortest time before a grid line at which the limiter has certainly not reached that line.
-func (p *probe) justBefore() time.Duration { return max(1, p.s.Resolution, 2*p.s.Tolerance) }
-
-// patience returns how long something that must happen can take.
-func (p *probe) patience() time.Duration {
-	if !p.s.RealTime {
-		return 0
-	}
-	return time.Second + 10*p.s.Tolerance
-}
+func (p *probe) justBefore() time.Duration { return max(1, p.s.Resolution) }
 
 // settle waits until all goroutines have done what they can do.
-func (p *probe) settle() {
-	if p.s.RealTime {
-		p.sleep(p.s.Tolerance)
-		return
-	}
-	synctest.Wait()
-}
+func (p *probe) settle() { synctest.Wait() }
 
-// sleep sleeps for d, and sets late if that takes too long.
-func (p *probe) sleep(d time.Duration) {
-	due := time.Now().Add(max(d, 0))
-	time.Sleep(d)
-	p.checkLate(due)
-}
-
-// checkLate sets late if it is called more than a Tolerance after due, or after the deadline.
-func (p *probe) checkLate(due time.Time) {
-	now := time.Now()
-	if now.Sub(due) > p.s.Tolerance || !p.deadline.IsZero() && now.After(p.deadline) {
-		p.late = true
-	}
-}
-
-// until sleeps until d after the start, and a Tolerance more.
+// until sleeps until d after the start.
 func (p *probe) until(d time.Duration) {
-	p.deadline = time.Time{}
-	p.sleep(time.Until(p.start.Add(d + p.s.Tolerance)))
+	time.Sleep(time.Until(p.start.Add(d)))
 	p.settle()
 }
 
 // untilJustBefore sleeps until just before d after the start.
-func (p *probe) untilJustBefore(d time.Duration) {
-	p.sleep(time.Until(p.start.Add(d - p.justBefore())))
-	p.deadline = p.start.Add(d)
-	if !p.s.RealTime {
-		p.settle()
-	}
-}
+func (p *probe) untilJustBefore(d time.Duration) { p.until(d - p.justBefore()) }
 
 // release releases a lease, which serves the queue.
 func (p *probe) release(lease limiter.Lease) {
@@ -241,6 +196,6 @@ func (p *probe) refill() {
 		p.settle()
 		return
 	}
-	units := (time.Since(p.start) + p.s.Tolerance) / p.s.Unit
+	units := time.Since(p.start) / p.s.Unit
 	p.until((units + 1) * p.s.Unit)
 }

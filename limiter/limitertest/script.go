@@ -60,8 +60,7 @@ var verbs = map[string]func(p *probe, s step){
 		w := p.waiter(s)
 		p.served(w)
 		if len(s.words) > 2 {
-			if late := w.ended.Sub(p.start) - p.time(s, 2); late < -p.s.Tolerance || late > 2*p.s.Tolerance {
-				p.late = true // the process that the limiter talks to may have been late, which no timer here shows
+			if late := w.ended.Sub(p.start) - p.time(s, 2); late != 0 {
 				p.note("it is served at the grid line", late.String()+" late")
 			}
 		}
@@ -135,7 +134,7 @@ var verbs = map[string]func(p *probe, s step){
 	// idle t: the limiter is idle since t. idle: since some time. busy: it is not.
 	"idle": func(p *probe, s step) {
 		got, ok := p.idle()
-		if want := time.Since(p.start) - p.time(s, 1); !ok || len(s.words) > 1 && (got-want).Abs() > 2*p.s.Tolerance {
+		if want := time.Since(p.start) - p.time(s, 1); !ok || len(s.words) > 1 && got != want {
 			p.fail("the limiter is idle", fmt.Sprintf("%v, %v", got, ok))
 		}
 	},
@@ -173,7 +172,7 @@ var verbs = map[string]func(p *probe, s step){
 	"charge": func(p *probe, s step) { p.charge(s.n(1), s.all(2)) },
 	"full": func(p *probe, s step) {
 		level, d := p.charge(0, int64(s.n(2))), p.time(s, 1)
-		if diff := level.Full - (d - time.Since(p.start)); diff.Abs() > max(2*p.s.Tolerance, p.s.Resolution) {
+		if diff := level.Full - (d - time.Since(p.start)); diff.Abs() > p.s.Resolution {
 			p.fail("the limiter is full then", describeLevel(level, nil))
 		}
 		p.untilJustBefore(d)
@@ -272,9 +271,6 @@ func (p *probe) time(s step, i int) time.Duration {
 	d := time.Duration(math.Round(units * float64(p.s.Unit)))
 	if marked {
 		d += p.mark
-		if s.words[0] == "before" {
-			d -= p.s.Tolerance
-		}
 	}
 	return d
 }
@@ -364,7 +360,7 @@ func (p *probe) retriesAfter(lease limiter.Lease, want time.Duration) {
 	if !ok {
 		p.fail(fmt.Sprintf("the rejection says to retry after %v", want), describe(lease, nil))
 	}
-	if (got - want).Abs() > max(2*p.s.Tolerance, p.s.Resolution) {
+	if (got - want).Abs() > p.s.Resolution {
 		p.fail(fmt.Sprintf("RetryAfter is %v", want), got)
 	}
 }

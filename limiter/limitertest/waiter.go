@@ -18,20 +18,12 @@ type waiter struct {
 	ended  time.Time // when Acquire returned
 }
 
-// isDone reports whether the Acquire has returned, and waits for that as long as patience says.
-func (w *waiter) isDone(patience time.Duration) bool {
+// isDone reports whether the Acquire has returned.
+func (w *waiter) isDone() bool {
 	select {
 	case <-w.done:
 		return true
 	default:
-	}
-	if patience <= 0 {
-		return false
-	}
-	select {
-	case <-w.done:
-		return true
-	case <-time.After(patience):
 		return false
 	}
 }
@@ -44,40 +36,25 @@ func (p *probe) acquireWith(ctx context.Context, n int) *waiter {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &waiter{n: n, cancel: cancel, done: make(chan struct{})}
 	p.waiters = append(p.waiters, w)
-	queued := p.queued()
 	go func() {
 		defer close(w.done)
 		w.lease, w.err = p.l.Acquire(ctx, n)
 		w.ended = time.Now()
 	}()
-	if p.s.RealTime { // the answer of a store can take longer than the goroutines of this process
-		end := time.Now().Add(10 * p.s.Tolerance)
-		for time.Now().Before(end) && p.queued() == queued && !w.isDone(p.s.Tolerance/10) {
-			continue
-		}
-	}
 	p.settle()
 	return w
 }
 
-// queued returns how many permits callers wait for, in real time and if the limiter says it.
-func (p *probe) queued() int64 {
-	if sp, ok := p.l.(limiter.StatisticsProvider); ok && p.s.RealTime {
-		return sp.Statistics().QueuedPermits
-	}
-	return 0
-}
-
 // waits expects that w is still waiting.
 func (p *probe) waits(w *waiter) {
-	if w.isDone(0) {
+	if w.isDone() {
 		p.fail(fmt.Sprintf("Acquire(%d) waits", w.n), describe(w.lease, w.err))
 	}
 }
 
 // returns expects that the Acquire of w has returned.
 func (p *probe) returns(w *waiter) {
-	if !w.isDone(p.patience()) {
+	if !w.isDone() {
 		p.fail(fmt.Sprintf("Acquire(%d) returns", w.n), "it still waits")
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -99,8 +98,8 @@ func count(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) (n int64) 
 // A steered Backend has a pool of its own, in whose sessions the clock can be set.
 type steered struct {
 	*Backend
-	mu     sync.Mutex
-	micros int64
+	set atomic.Int64
+	now func() int64 // what was set, unless a test has its own; 0: the server's
 }
 
 // steerable replaces the clock of a schema by one that sessions can set.
@@ -112,14 +111,13 @@ func steerable(t testing.TB, pool *pgxpool.Pool, schema string) {
 
 func newSteered(t testing.TB, url, schema string, configure ...func(*pgxpool.Config)) *steered {
 	s := &steered{}
+	s.now = s.set.Load
 	pool := connect(t, url, func(c *pgxpool.Config) {
 		for _, f := range configure {
 			f(c)
 		}
 		c.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {
-			s.mu.Lock()
-			micros := s.micros
-			s.mu.Unlock()
+			micros := s.now()
 			if micros == 0 {
 				return true, nil
 			}
@@ -133,11 +131,7 @@ func newSteered(t testing.TB, url, schema string, configure ...func(*pgxpool.Con
 	return s
 }
 
-func (s *steered) setTime(micros int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.micros = micros
-}
+func (s *steered) setTime(micros int64) { s.set.Store(micros) }
 
 // bucket is a definition of a token bucket, on the server's clock.
 func bucket(t testing.TB, b *Backend, name string, permits, refill, period int64) *backend.Definition {

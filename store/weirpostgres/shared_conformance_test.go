@@ -1,37 +1,26 @@
 package weirpostgres
 
 import (
-	"strings"
 	"testing"
+	"time"
 
-	"github.com/weir-go/weir/limiter/limitertest"
+	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/drill"
 	"github.com/weir-go/weir/tools/testserver"
 )
 
 func TestSharedConformance(t *testing.T) {
-	drill.Wide(t, drill.AtOnce, func() {
-		s := drillSubject()
-		drill.Conformance(t, s, withoutDisk(s.Place(t)), tolerance, drill.Variants()...)
+	t.Parallel()
+	url := postgres(t).URL
+	pool := connect(t, url, nil)
+	schema := freshSchema(t, pool)
+	steerable(t, pool, schema)
+	drill.Conformance(t, store.Options{NoListen: true}, func(t testing.TB) backend.Backend {
+		b := newSteered(t, url+"&synchronous_commit=off", schema)
+		b.now = func() int64 { return time.Now().UnixMicro() }
+		return b
 	})
-}
-
-// Apart from the others, because these are slower.
-func TestSharedConformanceOtherwise(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes long, and little is different")
-	}
-	drill.Wide(t, drill.AtOnce, func() {
-		s := drillSubject()
-		drill.Conformance(t, s, bouncerPlace(t), tolerance, drill.Variant{
-			Name: "PgBouncer", Instances: 1, Kinds: []limitertest.Kind{limitertest.FixedWindow, limitertest.Concurrency},
-		})
-	})
-}
-
-// How long a disk takes is not what the cases are about, and a hundred of them ask at once.
-func withoutDisk(place string) string {
-	return strings.Replace(place, " ", "&synchronous_commit=off ", 1)
 }
 
 // bouncerPlace is one behind PgBouncer in transaction mode.

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -72,6 +71,3 @@ func drillSubject() drill.Subject {
 		},
 	}
 }
-
-// A test on a loaded machine waits long for its turn.
-const tolerance = 50 * time.Millisecond

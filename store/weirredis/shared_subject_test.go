@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -76,6 +75,3 @@ func scriptCalls(t testing.TB, place string) (n int64) {
 	}
 	return n
 }
-
-// A test on a loaded machine waits long for its turn.
-const tolerance = 40 * time.Millisecond

@@ -3,11 +3,8 @@
 package apigolden
 
 import (
-	"errors"
 	"flag"
 	"fmt"
-	"go/types"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -15,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -33,51 +31,45 @@ func TestExportedAPI(t *testing.T) {
 	}
 	root, err := repo.Root()
 	require.NoError(t, err)
-	rendered, err := exportedAPI(root)
-	if *update {
-		// The packages that compile are written nevertheless, but nothing is removed.
-		require.NoError(t, write(filepath.Join(root, "api"), rendered, err == nil))
-		require.NoError(t, err, "these packages do not compile and keep the file they had")
-		return
-	}
-	require.NoError(t, err)
-
-	golden, err := read(filepath.Join(root, "api"))
-	require.NoError(t, err)
-	for _, problem := range compare(golden, rendered) {
-		t.Errorf("%s\n%s", problem, howToUpdate)
-	}
-}
-
-// exportedAPI renders every package that programs outside this repository can import, by file name.
-// The error names each package that does not compile; the others are there all the same.
-func exportedAPI(root string) (map[string]string, error) {
 	packages, err := repo.List(root, "-export", "-deps", "work")
-	if err != nil {
-		return nil, err
+	require.NoError(t, err)
+	load, dir := repo.Importer(packages), filepath.Join(root, "api")
+	golden := map[string]bool{} // the files that belong to no package
+	files, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, f := range files {
+		golden[f.Name()] = true
 	}
-	load := repo.Importer(packages)
-	rendered := map[string]string{}
-	var errs []error
 	for _, p := range packages {
 		if !p.Public() {
 			continue
 		}
-		pkg, err := compiled(load, p)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", p.ImportPath, err))
+		name := fileName(p)
+		delete(golden, name)
+		if problem := p.Problem(); problem != "" { // it keeps the file that it had
+			t.Errorf("%s: %s", p.ImportPath, problem)
 			continue
 		}
-		rendered[fileName(p)] = render(pkg)
+		pkg, err := load.Import(p.ImportPath)
+		require.NoError(t, err)
+		file, rendered := filepath.Join(dir, name), render(pkg)
+		if *update {
+			require.NoError(t, os.WriteFile(file, []byte(rendered), 0o644))
+			continue
+		}
+		want, err := os.ReadFile(file)
+		assert.NoError(t, err, howToUpdate)
+		if d := diff(string(want), rendered); d != "" {
+			t.Errorf("the exported API differs from api/%s:\n%s%s", name, d, howToUpdate)
+		}
 	}
-	return rendered, errors.Join(errs...)
-}
-
-func compiled(load types.Importer, p repo.Package) (*types.Package, error) {
-	if problem := p.Problem(); problem != "" {
-		return nil, errors.New(problem)
+	for name := range golden {
+		if *update && !t.Failed() {
+			require.NoError(t, os.Remove(filepath.Join(dir, name)))
+		} else if !*update {
+			t.Errorf("api/%s belongs to no package: %s", name, howToUpdate)
+		}
 	}
-	return load.Import(p.ImportPath)
 }
 
 // fileName is "strategies_retry.txt" for strategies/retry.
@@ -86,28 +78,6 @@ func fileName(p repo.Package) string {
 		return p.Name + ".txt"
 	}
 	return strings.ReplaceAll(p.Folder(), "/", "_") + ".txt"
-}
-
-// compare says where the golden files and the packages differ.
-func compare(golden, rendered map[string]string) []string {
-	var problems []string
-	for name := range golden {
-		if _, ok := rendered[name]; !ok {
-			problems = append(problems, fmt.Sprintf("api/%s belongs to no package", name))
-		}
-	}
-	for name, got := range rendered {
-		want, ok := golden[name]
-		if !ok {
-			problems = append(problems, fmt.Sprintf("api/%s is missing", name))
-			continue
-		}
-		if d := diff(want, got); d != "" {
-			problems = append(problems, fmt.Sprintf("the exported API differs from api/%s:\n%s", name, d))
-		}
-	}
-	slices.Sort(problems)
-	return problems
 }
 
 // diff lists the lines that only one of the two has. The files are sorted, so their order says nothing.
@@ -125,48 +95,7 @@ func diff(want, got string) string {
 		}
 	}
 	if out.Len() == 0 && want != got {
-		return "\tthe same lines in another order or number"
+		return "\tthe same lines in another order or number\n"
 	}
 	return out.String()
-}
-
-// read returns the golden files by name. No directory is the same as an empty one.
-func read(dir string) (map[string]string, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	golden := map[string]string{}
-	for _, e := range entries {
-		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		if err != nil {
-			return nil, err
-		}
-		golden[e.Name()] = string(text)
-	}
-	return golden, nil
-}
-
-// write puts these files into the directory and, with prune, removes all others.
-func write(dir string, rendered map[string]string, prune bool) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	old, err := read(dir)
-	if err != nil {
-		return err
-	}
-	for name := range old {
-		if _, ok := rendered[name]; !ok && prune {
-			if err := os.Remove(filepath.Join(dir, name)); err != nil {
-				return err
-			}
-		}
-	}
-	for name, text := range rendered {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -106,38 +106,6 @@ func list(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// The compiler finds a cycle of packages, but not a table that would allow one: the arrows of the
-// table must themselves point one way.
-func TestTableHasNoCycle(t *testing.T) {
-	const (
-		unseen = iota
-		open
-		done
-	)
-	state := map[string]int{}
-	var visit func(r folder, trail []string)
-	visit = func(r folder, trail []string) {
-		trail = append(trail, r.name)
-		switch state[r.name] {
-		case done:
-			return
-		case open:
-			t.Errorf("the table allows a cycle: %s", strings.Join(trail, " -> "))
-			return
-		}
-		state[r.name] = open
-		for _, to := range folders {
-			if to.name != r.name && r.mayImportFolder(to) {
-				visit(to, trail)
-			}
-		}
-		state[r.name] = done
-	}
-	for _, r := range folders {
-		visit(r, nil)
-	}
-}
-
 // A program that reads a file without adaptive limiters does not link failsafe-go; package reload/adaptive has them.
 func TestReloadDoesNotReachFailsafe(t *testing.T) {
 	reached := map[string]bool{}

@@ -49,13 +49,12 @@ type seen struct {
 	hosts    map[string]bool
 }
 
-// newTab opens a tab in a browser of its own, which ends with the test.
-func newTab(t *testing.T) *tab {
+// newTab opens a tab in the browser.
+func newTab(t *testing.T, chromium *testserver.Server) *tab {
 	t.Helper()
-	browser := testserver.StartChromium(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
-	ctx, cancel = remote.NewAllocator(ctx, browser.URL)
+	ctx, cancel = remote.NewAllocator(ctx, chromium.URL)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)

@@ -30,6 +30,7 @@ import (
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/storetest"
 	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 // hostile is a name that would do harm if it got into a page, a style sheet or a script as it is.
@@ -162,41 +163,53 @@ func anybody(*http.Request, dashboard.Action) (string, error) { return "alice@ex
 // live waits until the page gets news from the server.
 func (p *tab) live() { p.becomes(`document.getElementById("live")?.dataset.state === "live"`) }
 
+// One browser serves all tests, because its start takes as long as most of them.
+func TestDashboard(t *testing.T) {
+	chromium := testserver.StartChromium(t)
+	for name, test := range map[string]func(*testing.T, *testserver.Server){
+		"Pages":          testPages,
+		"StaysUpToDate":  testStaysUpToDate,
+		"ManyTabs":       testManyTabs,
+		"WithoutScripts": testWithoutScripts,
+		"Actions":        testActions,
+		"ForeignPage":    testForeignPage,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, chromium) })
+	}
+}
+
 var pages = []string{"overview", "pipelines", "limiters", "circuits", "keys", "events", "stores", "files", "check"}
 
-func TestDashboard_Pages(t *testing.T) {
+func testPages(t *testing.T, chromium *testserver.Server) {
 	p := newProgram(t, func(o *dashboard.Options) { o.Authorize = anybody; o.ShowKeys = true })
-	b := newTab(t)
+	b := newTab(t, chromium)
 	b.do(chromedp.Navigate(p.url))
 	b.becomes(`document.body.innerText.includes("rejects")`) // the first rates are there
 	for _, name := range pages {
-		for _, dark := range []bool{false, true} {
-			for _, width := range []int64{400, 900, 1400} {
-				scheme := map[bool]string{false: "light", true: "dark"}[dark]
-				t.Run(fmt.Sprintf("%s/%d/%s", name, width, scheme), func(t *testing.T) {
-					b := b.in(t)
-					b.size(width, dark)
-					b.do(chromedp.Navigate(p.url + name))
-					if name != "check" {
-						b.live()
-					}
-					b.mustFit()
-					if width == 900 {
-						b.mustBeAccessible()
-					}
-					require.NotEqual(t, "owned", eval[string](b, "document.title"))
-					require.Zero(t, eval[int](b, `document.querySelectorAll("img, script:not([src]), [style], style").length`), "nothing inline")
-					b.picture(t.Name())
-				})
+		t.Run(name, func(t *testing.T) {
+			b := b.in(t)
+			b.do(chromedp.Navigate(p.url + name))
+			if name != "check" {
+				b.live()
 			}
-		}
+			require.NotEqual(t, "owned", eval[string](b, "document.title"))
+			require.Zero(t, eval[int](b, `document.querySelectorAll("img, script:not([src]), [style], style").length`), "nothing inline")
+			for _, scheme := range []string{"light", "dark"} {
+				for _, width := range []int64{400, 1400, 900} {
+					b.size(width, scheme == "dark")
+					b.mustFit()
+					b.picture(fmt.Sprintf("%s/%d/%s", t.Name(), width, scheme))
+				}
+				b.mustBeAccessible()
+			}
+		})
 	}
 	b.mustBeSound(p.host())
 }
 
-func TestDashboard_StaysUpToDate(t *testing.T) {
+func testStaysUpToDate(t *testing.T, chromium *testserver.Server) {
 	p := newProgram(t, nil)
-	b := newTab(t)
+	b := newTab(t, chromium)
 	b.do(chromedp.Navigate(p.url + "limiters"))
 	b.live()
 	// The focus and what was typed stay while the page changes under them.
@@ -217,9 +230,9 @@ func TestDashboard_StaysUpToDate(t *testing.T) {
 	b.mustBeSound(p.host())
 }
 
-func TestDashboard_ManyTabs(t *testing.T) {
+func testManyTabs(t *testing.T, chromium *testserver.Server) {
 	p := newProgram(t, func(o *dashboard.Options) { o.MaxStreams = 2 })
-	first := newTab(t)
+	first := newTab(t, chromium)
 	tabs := []*tab{first, first.another(), first.another()}
 	for i, b := range tabs {
 		b.do(chromedp.Navigate(p.url))
@@ -236,9 +249,9 @@ func TestDashboard_ManyTabs(t *testing.T) {
 	tabs[2].live()
 }
 
-func TestDashboard_WithoutScripts(t *testing.T) {
+func testWithoutScripts(t *testing.T, chromium *testserver.Server) {
 	p := newProgram(t, nil)
-	b := newTab(t)
+	b := newTab(t, chromium)
 	b.scripts(false)
 	b.do(chromedp.Navigate(p.url+"limiters"), chromedp.SendKeys("#q", "mai"), chromedp.Submit("#q"))
 	b.becomes(`location.search.includes("q=mai") && document.readyState === "complete"`)
@@ -250,9 +263,9 @@ func TestDashboard_WithoutScripts(t *testing.T) {
 	b.mustBeSound(p.host())
 }
 
-func TestDashboard_Actions(t *testing.T) {
+func testActions(t *testing.T, chromium *testserver.Server) {
 	p := newProgram(t, func(o *dashboard.Options) { o.Authorize = anybody })
-	b := newTab(t)
+	b := newTab(t, chromium)
 	b.do(chromedp.Navigate(p.url + "limiters?q=mail"))
 	b.becomes(`document.body.innerText.includes("Override")`)
 	eval[bool](b, `(document.querySelector('a[href*="do=override"]').click(), true)`)
@@ -276,14 +289,14 @@ func TestDashboard_Actions(t *testing.T) {
 }
 
 // A page of another origin cannot make the browser of a user do anything.
-func TestDashboard_ForeignPage(t *testing.T) {
+func testForeignPage(t *testing.T, chromium *testserver.Server) {
 	p := newProgram(t, func(o *dashboard.Options) { o.Authorize = anybody })
 	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = fmt.Fprintf(w, `<form method="post" action="%saction"><input name="do" value="isolate"><input name="target" value="orders/CircuitBreaker"><input name="reason" value="x"></form>`, p.url)
 	}))
 	t.Cleanup(evil.Close)
-	b := newTab(t)
+	b := newTab(t, chromium)
 	b.do(chromedp.Navigate(evil.URL), chromedp.Submit("form"))
 	b.becomes(fmt.Sprintf(`location.href.startsWith(%q) && document.readyState === "complete"`, p.url))
 	assert.Contains(t, eval[string](b, "document.body.innerText"), "does not come from a page of the dashboard")

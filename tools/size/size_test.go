@@ -27,7 +27,7 @@ var ceilings = map[string]counts{
 	"dashboard":              {3600, 2150, 28},
 	"telemetry":              {1480, 2750, 12},
 	"simulate":               {5160, 3850, 90},
-	"cmd":                    {7720, 6000, 0},
+	"cmd":                    {7650, 5850, 0},
 	"internal":               {1300, 1050, 0},
 	"weirtest":               {250, 350, 30},
 	".":                      {100, 50, 9},
@@ -36,8 +36,8 @@ var ceilings = map[string]counts{
 	"store/storetest":        {2450, 750, 28},
 	"store/internal/drill":   {2450, 100, 0},
 	"examples":               {2150, 2300, 0},
-	"bench":                  {2560, 3050, 0},
-	"tools":                  {3080, 6880, 0},
+	"bench":                  {2410, 2650, 0},
+	"tools":                  {3080, 6620, 0},
 }
 
 // A type has at most maxFields fields and maxMethods methods. These have more: fields, methods. Lower a number with the change that

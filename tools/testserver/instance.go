@@ -130,7 +130,7 @@ func (in *instance) await(ctx context.Context) error {
 	for {
 		select {
 		case <-in.process.done:
-			return errEnded
+			return fmt.Errorf("%w: %v", errEnded, in.process.cmd.ProcessState)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-tick.C:

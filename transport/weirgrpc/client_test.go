@@ -1,4 +1,4 @@
-package weirgrpc_test
+package weirgrpc
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -29,8 +28,6 @@ import (
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
-	"github.com/weir-go/weir/strategies/timeout"
-	"github.com/weir-go/weir/transport/weirgrpc"
 )
 
 // retrying returns a retry without a backoff of its own.
@@ -52,7 +49,7 @@ func answering(calls *atomic.Int32, errs ...error) *service {
 }
 
 func TestNewClient_InvalidOptions(t *testing.T) {
-	_, err := weirgrpc.NewClient(nil, &weirgrpc.ClientOptions{
+	_, err := NewClient(nil, &ClientOptions{
 		Pipelines:         map[string]*pipeline.Pipeline{"/a.B/C": nil, "a.B/C": nil, "/a.B/": nil, "/a.B": nil, "": nil},
 		IdempotentMethods: []string{"/a.B/*", "*", "/*/C", "/a.B/C/D"},
 	})
@@ -79,12 +76,12 @@ func TestClientOptions_Pipelines(t *testing.T) {
 		{"strange", "all"},
 		{"/a.B/None", "sent"},
 	} {
-		client := weir.Must(weirgrpc.NewClient(named("default"), &weirgrpc.ClientOptions{Pipelines: pipelines}))
+		client := weir.Must(NewClient(named("default"), &ClientOptions{Pipelines: pipelines}))
 		err := client.UnaryInterceptor()(t.Context(), c.method, nil, new(int), nil, failing(errors.New("sent")))
 		assert.ErrorContains(t, err, c.want, c.method)
 	}
 	delete(pipelines, "*")
-	client := weir.Must(weirgrpc.NewClient(named("default"), &weirgrpc.ClientOptions{Pipelines: pipelines}))
+	client := weir.Must(NewClient(named("default"), &ClientOptions{Pipelines: pipelines}))
 	err := client.UnaryInterceptor()(t.Context(), "/c.D/E", nil, new(int), nil, failing(nil))
 	assert.ErrorContains(t, err, "default")
 }
@@ -123,7 +120,7 @@ func TestClient_RetriesWhatIsSafe(t *testing.T) {
 		{"success", nil, nil, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for o, want := range map[*weirgrpc.ClientOptions]bool{nil: c.other, idempotent: c.idempotent} {
+			for o, want := range map[*ClientOptions]bool{nil: c.other, idempotent: c.idempotent} {
 				var calls atomic.Int32
 				api := guarded(t, overBufconn, &service{unary: func(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
 					if calls.Add(1) > 1 {
@@ -166,15 +163,15 @@ func TestClient_IdempotencyLevelOfTheProto(t *testing.T) {
 	// test registers a file of its own.
 	registerLevels(t)
 	for method, want := range map[string]bool{"/weir.test.Levels/Read": true, "/weir.test.Levels/Put": true, "/weir.test.Levels/Add": false, "/weir.test.Levels/None": false, "": false} {
-		err := call(t, nil, method, failing(status.Error(codes.Unavailable, "")))
-		failure, ok := errors.AsType[*weirgrpc.StatusError](err)
+		err := callOnce(t, nil, method, failing(status.Error(codes.Unavailable, "")))
+		failure, ok := errors.AsType[*StatusError](err)
 		require.True(t, ok)
 		assert.Equal(t, want, failure.Retryable(), method)
 	}
 }
 
-// call makes a call of the method through an empty pipeline, without a connection.
-func call(t *testing.T, o *weirgrpc.ClientOptions, method string, invoker grpc.UnaryInvoker) error {
+// callOnce makes a call of the method through an empty pipeline, without a connection.
+func callOnce(t *testing.T, o *ClientOptions, method string, invoker grpc.UnaryInvoker) error {
 	t.Helper()
 	return intercept(t, o)(t.Context(), method, &testpb.Empty{}, &testpb.Empty{}, nil, invoker)
 }
@@ -184,7 +181,7 @@ func TestClient_RetriesWhatWasNotSent(t *testing.T) {
 	target, stop := serve(&service{})
 	stop()
 	retries := 0
-	client := weir.Must(weirgrpc.NewClient(weir.Must(pipeline.New("api", retrying(retry.Options{
+	client := weir.Must(NewClient(weir.Must(pipeline.New("api", retrying(retry.Options{
 		MaxRetries: 2, OnRetry: func(context.Context, pipeline.Event) { retries++ },
 	}))), nil))
 	conn := weir.Must(grpc.NewClient(target, append(client.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...))
@@ -199,36 +196,15 @@ func TestClient_RetriesWhatWasNotSent(t *testing.T) {
 	assert.Equal(t, 4, retries)
 
 	// An interceptor that drops the options hides whether the call was sent.
-	err = call(t, nil, unaryMethod, failing(status.Error(codes.Unavailable, "")))
-	failure, ok := errors.AsType[*weirgrpc.StatusError](err)
+	err = callOnce(t, nil, unaryMethod, failing(status.Error(codes.Unavailable, "")))
+	failure, ok := errors.AsType[*StatusError](err)
 	require.True(t, ok)
 	assert.False(t, failure.Retryable())
 }
 
-func TestStatusError(t *testing.T) {
-	api := guarded(t, overBufconn, &service{unary: func(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
-		pushBack(ctx, "1500")
-		return nil, rejection(codes.ResourceExhausted, time.Hour)
-	}}, nil)
-	_, err := api.UnaryCall(t.Context(), &testpb.SimpleRequest{})
-	assert.EqualError(t, err, "rpc error: code = ResourceExhausted desc = rejected")
-	s, ok := status.FromError(err)
-	require.True(t, ok)
-	assert.Equal(t, "rejected", s.Message())
-	require.Len(t, s.Details(), 1)
-	assert.IsType(t, &errdetails.RetryInfo{}, s.Details()[0])
-	assert.ErrorIs(t, err, rejection(codes.ResourceExhausted, time.Hour), "as without the Client")
-	failure, ok := errors.AsType[*weirgrpc.StatusError](err)
-	require.True(t, ok)
-	assert.Equal(t, "RESOURCE_EXHAUSTED", failure.ErrorType())
-	wait, ok := pipeline.RetryAfter(err)
-	assert.True(t, ok)
-	assert.Equal(t, 1500*time.Millisecond, wait)
-}
-
 func TestClient_CodesThatHaveNoName(t *testing.T) {
-	err := call(t, nil, unaryMethod, failing(status.Error(codes.Code(99), "")))
-	failure, ok := errors.AsType[*weirgrpc.StatusError](err)
+	err := callOnce(t, nil, unaryMethod, failing(status.Error(codes.Code(99), "")))
+	failure, ok := errors.AsType[*StatusError](err)
 	require.True(t, ok)
 	assert.Equal(t, "_OTHER", failure.ErrorType())
 	assert.Equal(t, codes.Code(99), status.Code(err))
@@ -237,7 +213,7 @@ func TestClient_CodesThatHaveNoName(t *testing.T) {
 // A circuit breaker counts failures, and no statuses that say nothing about the server.
 func TestClientOptions_Failed(t *testing.T) {
 	for code, failed := range map[codes.Code]bool{codes.NotFound: false, codes.InvalidArgument: false, codes.Unavailable: true, codes.Internal: true} {
-		for _, o := range []*weirgrpc.ClientOptions{nil, {Failed: func(code codes.Code) bool { return code == codes.NotFound }}} {
+		for _, o := range []*ClientOptions{nil, {Failed: func(code codes.Code) bool { return code == codes.NotFound }}} {
 			breaker := circuitbreaker.New(&circuitbreaker.Options{FailureRatio: -1, ConsecutiveFailures: 1})
 			invoke := intercept(t, o, breaker)
 			err := invoke(t.Context(), unaryMethod, nil, &testpb.Empty{}, nil, failing(status.Error(code, "")))
@@ -335,23 +311,6 @@ func TestClient_CallerSeesTheAttemptThatDecided(t *testing.T) {
 	assert.IsType(t, grpc.HeaderCallOption{}, options[0], "the caller's options are unchanged")
 }
 
-func TestOutgoingMethod(t *testing.T) {
-	var seen []string
-	record := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
-		seen = append(seen, weirgrpc.OutgoingMethod(ctx))
-		return next.Run(ctx)
-	})
-	api := guarded(t, overBufconn, &service{}, nil, timeout.New(time.Minute, nil), record)
-	_, err := api.UnaryCall(t.Context(), &testpb.SimpleRequest{})
-	require.NoError(t, err)
-	stream, err := api.FullDuplexCall(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, stream.CloseSend())
-	_, _ = stream.Recv()
-	assert.Equal(t, []string{unaryMethod, duplexMethod}, seen)
-	assert.Empty(t, weirgrpc.OutgoingMethod(t.Context()))
-}
-
 // The caller gets the server's status as it is, whatever the strategies add to the error.
 func TestClient_StatusOfServerUnchanged(t *testing.T) {
 	sent := rejection(codes.ResourceExhausted, time.Hour)
@@ -374,6 +333,10 @@ func TestClient_StatusOfServerUnchanged(t *testing.T) {
 		_, err = stream.Recv()
 		for _, err := range []error{unary, err} {
 			assert.Equal(t, status.Convert(sent).Proto().String(), status.Convert(err).Proto().String(), name)
+			require.ErrorIs(t, err, sent, "as without the Client")
+			failure, ok := errors.AsType[*StatusError](err)
+			require.True(t, ok)
+			assert.Equal(t, "RESOURCE_EXHAUSTED", failure.ErrorType())
 			after, ok := pipeline.RetryAfter(err)
 			assert.True(t, ok)
 			assert.Equal(t, time.Hour, after)

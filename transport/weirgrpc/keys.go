@@ -42,12 +42,14 @@ func (r *Request) Metadata(key string) string {
 // A Key returns the key of a call: calls with the same key share a limiter. It is called for every call, and must be safe
 // for concurrent use.
 //
-// The Keys of this package replace a key of more than 128 bytes by its digest. [PerKey] bounds the number of keys.
+// The Keys of this package replace a key of more than 128 bytes by its digest. A Key of the program that returns what a
+// client sends must bound it, too; [Subject] does. [PerKey] bounds the number of keys.
 type Key func(r *Request) string
 
 // AmbiguousKey is what a Key returns for a call in which it finds several values where there must be one. Its policy
 // answers INVALID_ARGUMENT, also with FailOpen, and asks no limiter: a Key that counted one of the values would not be
-// about the value that the handler uses. [Composite] returns it if one of its keys does.
+// about the value that the handler uses. [Composite] returns it if one of its keys does. A limiter that finds the key by
+// itself, for [ByRequest] or in a pipeline, has one limiter for all such calls.
 const AmbiguousKey = admission.AmbiguousKey
 
 // Metadata returns the Key that is the value of an entry of the incoming metadata, such as "x-api-key". All calls without
@@ -67,14 +69,12 @@ func Method() Key {
 }
 
 // Subject returns the Key that f finds in the call, such as the user that authentication has put into its context, or
-// the tenant in its message.
-func Subject(f func(r *Request) string) Key {
-	return func(r *Request) string { return admission.BoundedKey(f(r)) }
-}
+// the tenant in its message. It panics if f is nil.
+func Subject(f func(r *Request) string) Key { return admission.Subject[Key]("weirgrpc", f) }
 
 // Composite returns the Key that combines keys: calls share a limiter if they agree in all of them. Different parts never
-// make the same key.
-func Composite(keys ...Key) Key { return admission.Composite(keys) }
+// make the same key. It panics if a key is nil.
+func Composite(keys ...Key) Key { return admission.Composite("weirgrpc", keys) }
 
 // RequestFrom returns the call of a server that a context belongs to, or nil if there is none. Key functions for limiters
 // in the pipeline of [ByPipeline] use it:

@@ -3,18 +3,13 @@ package weirgrpc
 import (
 	"context"
 	"errors"
-	"io"
-	"net"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
@@ -169,68 +164,3 @@ func callUnary(ctx context.Context, l *Limits, method string, h grpc.UnaryHandle
 }
 
 func answer(context.Context, any) (any, error) { return "answer", nil }
-
-// testService answers as the test says. Without a function it answers at once; FullDuplexCall echoes.
-type testService struct {
-	testpb.UnimplementedTestServiceServer
-	unary  func(ctx context.Context) error
-	duplex func(stream grpc.ServerStream) error
-}
-
-func (s *testService) EmptyCall(context.Context, *testpb.Empty) (*testpb.Empty, error) {
-	return &testpb.Empty{}, nil
-}
-
-func (s *testService) UnaryCall(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
-	if s.unary != nil {
-		if err := s.unary(ctx); err != nil {
-			return nil, err
-		}
-	}
-	return &testpb.SimpleResponse{}, nil
-}
-
-func (s *testService) FullDuplexCall(stream grpc.BidiStreamingServer[testpb.StreamingOutputCallRequest, testpb.StreamingOutputCallResponse]) error {
-	if s.duplex != nil {
-		return s.duplex(stream)
-	}
-	for {
-		switch _, err := stream.Recv(); err {
-		case nil:
-			if err := stream.Send(&testpb.StreamingOutputCallResponse{}); err != nil {
-				return err
-			}
-		case io.EOF:
-			return nil
-		default:
-			return err
-		}
-	}
-}
-
-// eachWire runs the test over bufconn and over loopback TCP.
-func eachWire(t *testing.T, test func(t *testing.T, listener net.Listener, dial ...grpc.DialOption)) {
-	t.Run("bufconn", func(t *testing.T) {
-		l := bufconn.Listen(1 << 20)
-		test(t, l, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
-	})
-	t.Run("tcp", func(t *testing.T) { test(t, weir.Must(net.Listen("tcp", "127.0.0.1:0"))) })
-}
-
-// startServer serves the service behind the limits, and returns a client.
-func startServer(t *testing.T, listener net.Listener, l *Limits, s *testService, dial ...grpc.DialOption) testpb.TestServiceClient {
-	t.Helper()
-	server := grpc.NewServer(grpc.ChainUnaryInterceptor(l.UnaryInterceptor()), grpc.ChainStreamInterceptor(l.StreamInterceptor()))
-	testpb.RegisterTestServiceServer(server, s)
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(listener) })
-	target := "passthrough:///" + listener.Addr().String()
-	conn, err := grpc.NewClient(target, append(dial, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		require.NoError(t, conn.Close())
-		server.Stop()
-		serving.Wait()
-	})
-	return testpb.NewTestServiceClient(conn)
-}

@@ -3,7 +3,6 @@ package weirgrpc
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"runtime"
 	"sync"
@@ -28,8 +27,8 @@ import (
 
 // The client sees the status, its details and the trailer, and no header: the answer is trailers-only.
 func TestLimits_RejectionOverTheWire(t *testing.T) {
-	eachWire(t, func(t *testing.T, listener net.Listener, dial ...grpc.DialOption) {
-		client := startServer(t, listener, oneMethod(t, Policy{Limit: Of(tokens(t, 1)), Headers: Draft11}), new(testService), dial...)
+	eachWire(t, func(t *testing.T, w wire) {
+		client := limited(t, w, oneMethod(t, Policy{Limit: Of(tokens(t, 1)), Headers: Draft11}), new(service))
 		var header, trailer metadata.MD
 		_, err := client.UnaryCall(t.Context(), &testpb.SimpleRequest{}, grpc.Header(&header), grpc.Trailer(&trailer))
 		require.NoError(t, err)
@@ -59,7 +58,7 @@ var grpcRetry = grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{"ser
 // The retry of grpc-go itself waits as long as the trailer says, and not as its own backoff says, and makes no attempt
 // if the trailer is negative.
 func TestLimits_RetryOfTheClient(t *testing.T) {
-	eachWire(t, func(t *testing.T, listener net.Listener, dial ...grpc.DialOption) {
+	eachWire(t, func(t *testing.T, w wire) {
 		b := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
 			TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: 100 * time.Millisecond,
 		}))
@@ -74,7 +73,7 @@ func TestLimits_RetryOfTheClient(t *testing.T) {
 			},
 			Methods: map[string][]string{unaryMethod: {"bucket"}, emptyMethod: {"huge"}},
 		}))
-		client := startServer(t, listener, l, new(testService), append(dial, grpcRetry)...)
+		client := limited(t, w, l, new(service), grpcRetry)
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		for range 3 { // each after the first is rejected once
@@ -136,8 +135,10 @@ func TestLimits_LoadConcurrentSafe(t *testing.T) {
 		},
 		Methods: map[string][]string{"*": {"queued"}, duplexMethod: {"messages"}},
 	}))
-	listener := weir.Must(net.Listen("tcp", "127.0.0.1:0"))
-	client := startServer(t, listener, l, &testService{unary: func(context.Context) error { runtime.Gosched(); return nil }})
+	client := limited(t, overTCP, l, &service{unary: func(context.Context, *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+		runtime.Gosched()
+		return &testpb.SimpleResponse{}, nil
+	}})
 	var failed atomic.Int32
 	var workers sync.WaitGroup
 	for w := range 32 {
@@ -194,21 +195,4 @@ func echoOnce(ctx context.Context, client testpb.TestServiceClient) error {
 		return errors.New("a second message")
 	}
 	return nil
-}
-
-// A panic of a handler that an interceptor in front recovers from leaves no permits behind.
-func TestLimits_BehindRecovery(t *testing.T) {
-	s := slots(t, 1, 0)
-	l := oneMethod(t, Policy{Limit: Of(s)})
-	recovering := func(ctx context.Context, m any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (response any, err error) {
-		defer func() {
-			if r := recover(); r != nil {
-				err = status.Error(codes.Internal, fmt.Sprint(r))
-			}
-		}()
-		return l.UnaryInterceptor()(ctx, m, info, h)
-	}
-	_, err := recovering(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: unaryMethod}, func(context.Context, any) (any, error) { panic("handler") })
-	assert.Equal(t, codes.Internal, status.Code(err))
-	assert.Equal(t, 1, free(s))
 }

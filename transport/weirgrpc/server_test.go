@@ -53,8 +53,6 @@ func TestLimits_Rejection(t *testing.T) {
 
 // Each cause of a rejection has its code; what the server knows about it is not for the client.
 func TestLimits_Codes(t *testing.T) {
-	closed := tokens(t, 1)
-	require.NoError(t, closed.Close())
 	full := slots(t, 1, 0)
 	weir.Must(full.TryAcquire(t.Context(), 1))
 	gone, cancel := context.WithCancel(t.Context())
@@ -70,16 +68,12 @@ func TestLimits_Codes(t *testing.T) {
 	}{
 		"quota":          {t.Context(), Policy{Limit: Of(no())}, codes.ResourceExhausted, "2"},
 		"capacity":       {t.Context(), Policy{Limit: Of(full)}, codes.Unavailable, ""},
-		"key":            {t.Context(), Policy{Limit: ByKey(keyedTokens(t, 1), nil), Cost: cost(2)}, codes.ResourceExhausted, "-1"},
 		"too large":      {t.Context(), Policy{Limit: Of(tokens(t, 1)), Cost: cost(2)}, codes.ResourceExhausted, "-1"},
 		"own code":       {t.Context(), Policy{Limit: Of(no()), Code: codes.FailedPrecondition}, codes.FailedPrecondition, "2"},
 		"negative":       {t.Context(), Policy{Limit: Of(tokens(t, 1)), Cost: cost(-1)}, codes.Internal, ""},
-		"failure":        {t.Context(), Policy{Limit: Of(&always{err: errStore})}, codes.Unavailable, ""},
 		"failure, code":  {t.Context(), Policy{Limit: Of(&always{err: errStore}), Code: codes.Aborted}, codes.Unavailable, ""},
-		"closed":         {t.Context(), Policy{Limit: Of(closed)}, codes.Unavailable, ""},
 		"client gone":    {gone, Policy{Limit: Of(tokens(t, 1))}, codes.Canceled, ""},
 		"deadline":       {late, Policy{Limit: Of(tokens(t, 1))}, codes.DeadlineExceeded, ""},
-		"gone, open":     {gone, Policy{Limit: Of(tokens(t, 1)), FailOpen: true}, codes.Canceled, ""},
 		"huge wait":      {t.Context(), Policy{Limit: Of(&always{retryAfter: math.MaxInt64})}, codes.ResourceExhausted, "2147483647"},
 		"no wait at all": {t.Context(), Policy{Limit: Of(full), MaxWait: -1}, codes.Unavailable, ""},
 	} {
@@ -92,6 +86,14 @@ func TestLimits_Codes(t *testing.T) {
 	}
 	_, _, err := callUnary(t.Context(), oneMethod(t, Policy{Limit: Of(&always{err: errStore})}), unaryMethod, answer)
 	require.ErrorIs(t, err, errStore, "the program can find the cause")
+	events := new(eventRecorder)
+	for _, p := range []Policy{{Limit: Of(no()), Shadow: true}, {Limit: Of(&always{err: errStore}), FailOpen: true}} {
+		_, _, err = callUnary(t.Context(), oneMethod(t, p, func(o *LimitsOptions) { o.Listener = events }), unaryMethod, answer)
+		require.NoError(t, err)
+	}
+	assert.Equal(t, []string{ratelimit.EventShadowRejected + " p", EventFailedOpen + " p"}, events.names())
+	_, _, err = callUnary(t.Context(), oneMethod(t, Policy{Limit: Of(no())}, func(o *LimitsOptions) { o.Shadow = true }), unaryMethod, answer)
+	require.NoError(t, err)
 }
 
 func TestLimits_Admitted(t *testing.T) {
@@ -136,50 +138,6 @@ func TestLimits_GlobalOnce(t *testing.T) {
 	})
 	require.NoError(t, err)
 	global.check(t, 1, 1, 0)
-}
-
-func TestLimits_ShadowAndFailOpen(t *testing.T) {
-	events := new(eventRecorder)
-	l := weir.Must(NewLimits(&LimitsOptions{
-		Listener: events,
-		Policies: map[string]Policy{
-			"shadow": {Limit: Of(no()), Shadow: true}, "open": {Limit: Of(&always{err: errStore}), FailOpen: true}, "shut": {Limit: Of(no())},
-		},
-		Methods: map[string][]string{unaryMethod: {"shadow", "open"}, emptyMethod: {"shut"}},
-	}))
-	_, trailer, err := callUnary(t.Context(), l, unaryMethod, answer)
-	require.NoError(t, err)
-	assert.Empty(t, trailer)
-	_, _, err = callUnary(t.Context(), l, emptyMethod, answer)
-	require.Error(t, err)
-	assert.Equal(t, []string{
-		ratelimit.EventShadowRejected + " shadow", EventFailedOpen + " open", ratelimit.EventRejected + " shut",
-	}, events.names())
-
-	all := oneMethod(t, Policy{Limit: Of(no())}, func(o *LimitsOptions) { o.Shadow = true })
-	_, _, err = callUnary(t.Context(), all, unaryMethod, answer)
-	require.NoError(t, err)
-}
-
-func TestLimits_Charge(t *testing.T) {
-	b := tokens(t, 10)
-	l := oneMethod(t, Policy{Limit: Of(b), Metered: true, Cost: func(r *Request) int { return len(r.Message.(string)) - 5 }})
-	var kept context.Context
-	_, _, err := callUnary(t.Context(), l, unaryMethod, func(ctx context.Context, _ any) (any, error) {
-		kept = ctx
-		lease, ok := LeaseFrom(ctx)
-		require.True(t, ok)
-		assert.Equal(t, 2, lease.Permits())
-		charged, err := Charge(ctx, 5)
-		assert.Equal(t, 5, charged)
-		return "", err
-	})
-	require.NoError(t, err)
-	assert.Equal(t, 3, free(b))
-	_, err = Charge(kept, 1, "p")
-	require.ErrorIs(t, err, ErrNotCharged, "the handler has returned")
-	_, err = Charge(t.Context(), 1)
-	require.ErrorIs(t, err, ErrNotCharged)
 }
 
 // A callback has a value of each kind of function that a program can hand to this package. It runs end when it is called.
@@ -279,28 +237,6 @@ func TestLimits_PanicAndGoexit(t *testing.T) {
 		}
 		require.NoError(t, factory.Close())
 	}
-}
-
-func TestLimits_MaxWaitAndQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := slots(t, 1, 10)
-		limits := oneMethod(t, Policy{Limit: Of(l), MaxWait: time.Second})
-		held := weir.Must(l.TryAcquire(t.Context(), 1))
-		began := time.Now()
-		_, _, err := callUnary(t.Context(), limits, unaryMethod, answer)
-		rejected, ok := errors.AsType[*CallRejectedError](err)
-		require.True(t, ok)
-		assert.Equal(t, "waited too long", rejected.Lease.Reason())
-		assert.Equal(t, codes.Unavailable, rejected.Code)
-		assert.Equal(t, time.Second, time.Since(began))
-
-		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
-		_, _, err = callUnary(short, limits, unaryMethod, answer)
-		assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
-		held.Release()
-		assert.Equal(t, 1, free(l))
-	})
 }
 
 func TestLimits_Timeout(t *testing.T) {

@@ -2,7 +2,6 @@ package weirgrpc
 
 import (
 	"context"
-	"net"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,7 +21,7 @@ import (
 
 // The quotas are in the header of a success, and in the trailer of an error, which grpc-go retries only without a header.
 func TestLimits_QuotasOverTheWire(t *testing.T) {
-	eachWire(t, func(t *testing.T, listener net.Listener, dial ...grpc.DialOption) {
+	eachWire(t, func(t *testing.T, w wire) {
 		limits := weir.Must(NewLimits(&LimitsOptions{
 			Global:   Policy{Limit: Of(slots(t, 10, 0))}, // has no quota
 			Policies: map[string]Policy{"hour": {Limit: Of(tokens(t, 3))}, "keyed": {Limit: ByKey(keyedTokens(t, 1000), nil), Quota: 7}},
@@ -30,12 +29,12 @@ func TestLimits_QuotasOverTheWire(t *testing.T) {
 			Headers:  Draft11,
 		}))
 		fails := false
-		client := startServer(t, listener, limits, &testService{unary: func(context.Context) error {
+		client := limited(t, w, limits, &service{unary: func(context.Context, *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
 			if fails {
-				return status.Error(codes.Unavailable, "not now")
+				return nil, status.Error(codes.Unavailable, "not now")
 			}
-			return nil
-		}}, dial...)
+			return &testpb.SimpleResponse{}, nil
+		}})
 		var header, trailer metadata.MD
 		_, err := client.UnaryCall(t.Context(), &testpb.SimpleRequest{}, grpc.Header(&header), grpc.Trailer(&trailer))
 		require.NoError(t, err)

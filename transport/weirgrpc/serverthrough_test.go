@@ -175,22 +175,6 @@ func TestByPipeline_RejectionInside(t *testing.T) {
 	assert.Equal(t, []string{"2"}, trailer[pushbackTrailer])
 }
 
-func TestByPipeline_Timeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := throughPipeline(t, timeout.New(time.Second, nil))
-		_, _, err := callUnary(t.Context(), l, unaryMethod, func(ctx context.Context, _ any) (any, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		})
-		assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
-		_, err = runStream(t.Context(), l, 0, func(s grpc.ServerStream) error {
-			<-s.Context().Done()
-			return s.Context().Err()
-		})
-		assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
-	})
-}
-
 // A handler of a stream that does nothing but receive and send ends when a strategy has ended its context.
 func TestByPipeline_TimeoutOfStream(t *testing.T) {
 	for name, op := range map[string]func(s grpc.ServerStream) error{

@@ -26,33 +26,23 @@ import (
 
 const url = "https://api.example.com/orders/7"
 
-func TestTransport_RetriesUntilItSucceeds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := &fakeBase{answer: inTurn(503, 429, 502, 200)}
-		transport := roundTripper(t, base, nil, retrying(retry.Options{}))
-		r := newRequest(t, http.MethodPut, url, "seven apples")
-		resp, err := transport.RoundTrip(r)
-		require.NoError(t, err)
-		assert.Equal(t, 200, resp.StatusCode)
-		assert.Same(t, r, resp.Request)
-		assert.Equal(t, "OK", readAll(t, resp))
-		assert.Equal(t, []string{"seven apples", "seven apples", "seven apples", "seven apples"}, base.sent)
-		assert.EqualValues(t, 4, base.opened.Load())
-		assert.EqualValues(t, 4, base.closed.Load())
-	})
-}
-
-func TestTransport_ReturnsTheLastResponse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := &fakeBase{answer: inTurn(503, 503, 429)}
-		transport := roundTripper(t, base, nil, retrying(retry.Options{MaxRetries: 2}))
-		resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
-		require.NoError(t, err)
-		assert.Equal(t, 429, resp.StatusCode)
-		assert.Equal(t, "Too Many Requests", readAll(t, resp))
-		assert.Equal(t, 3, base.count())
-		assert.Equal(t, base.opened.Load(), base.closed.Load())
-	})
+// The caller gets the response of the last attempt, with its request, and the bodies of all others are closed.
+func TestTransport_Retries(t *testing.T) {
+	for last, statuses := range map[int][]int{200: {503, 429, 502, 200}, 429: {503, 503, 503, 429}} {
+		synctest.Test(t, func(t *testing.T) {
+			base := &fakeBase{answer: inTurn(statuses...)}
+			transport := roundTripper(t, base, nil, retrying(retry.Options{}))
+			r := newRequest(t, http.MethodPut, url, "seven apples")
+			resp, err := transport.RoundTrip(r)
+			require.NoError(t, err)
+			assert.Equal(t, last, resp.StatusCode)
+			assert.Same(t, r, resp.Request)
+			assert.Equal(t, http.StatusText(last), readAll(t, resp))
+			assert.Equal(t, []string{"seven apples", "seven apples", "seven apples", "seven apples"}, base.sent)
+			assert.EqualValues(t, 4, base.opened.Load())
+			assert.EqualValues(t, 4, base.closed.Load())
+		})
+	}
 }
 
 func TestTransport_SendsIdempotentRequestsAgain(t *testing.T) {
@@ -126,41 +116,6 @@ func TestTransport_RefusesAttemptsOfAPlainRetry(t *testing.T) {
 		assert.Same(t, down, err)
 		assert.Equal(t, 2, base.count())
 		assert.Equal(t, base.opened.Load(), base.closed.Load())
-	})
-}
-
-func TestTransport_TimedOutPostIsNotRetried(t *testing.T) {
-	for _, method := range []string{http.MethodPost, http.MethodGet} {
-		t.Run(method, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := &fakeBase{answer: func(r *http.Request, _ int) (*http.Response, error) {
-					<-r.Context().Done()
-					return nil, context.Cause(r.Context())
-				}}
-				transport := roundTripper(t, base, nil, retrying(retry.Options{MaxRetries: 1}), timeout.New(time.Second, nil))
-				err := failing(t, transport, newRequest(t, method, url, ""))
-				_, timedOut := errors.AsType[*timeout.Error](err)
-				assert.True(t, timedOut, "%v", err)
-				assert.Equal(t, map[string]int{"POST": 1, "GET": 2}[method], base.count())
-			})
-		})
-	}
-}
-
-// A timeout's context ends when the strategy returns. The body can be read after that.
-func TestTransport_BodyOutlivesTheTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := &fakeBase{answer: inTurn(200)}
-		for range 3 { // the timeout arms its context in advance once it was asked for Done
-			transport := roundTripper(t, base, nil, timeout.New(time.Second, nil))
-			resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
-			require.NoError(t, err)
-			time.Sleep(time.Minute)
-			assert.Equal(t, "OK", readAll(t, resp))
-		}
-		for _, r := range base.requests {
-			assert.ErrorIs(t, r.Context().Err(), context.Canceled, "the attempt ends with its body")
-		}
 	})
 }
 
@@ -248,18 +203,6 @@ func TestStatusError_RetryAfter(t *testing.T) {
 	})
 }
 
-func TestTransport_CallerEndsDuringTheWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := &fakeBase{answer: inTurn(503)}
-		transport := roundTripper(t, base, nil, retrying(retry.Options{}))
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Second, cancel)
-		err := failing(t, transport, newRequest(t, http.MethodGet, url, "").WithContext(ctx))
-		assert.ErrorIs(t, err, context.Canceled)
-		assert.EqualValues(t, 1, base.closed.Load())
-	})
-}
-
 func TestTransport_RejectionClosesTheBody(t *testing.T) {
 	l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
 	defer l.Close()
@@ -292,11 +235,12 @@ func TestTransport_StrategiesSeeTheFailure(t *testing.T) {
 		value, seen = next.Run(ctx)
 		return value, seen
 	})
-	transport := roundTripper(t, base, nil, look)
-	resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
+	r := newRequest(t, http.MethodGet, url, "")
+	resp, err := roundTripper(t, base, nil, look).RoundTrip(r)
 	require.NoError(t, err)
-	defer resp.Body.Close()
+	readAll(t, resp)
 	assert.Same(t, resp, value)
+	r.Method, r.URL.Host = http.MethodPost, "another.example.com" // the error names the request as it was sent
 	status, ok := errors.AsType[*weirhttp.StatusError](seen)
 	require.True(t, ok)
 	assert.Same(t, resp, status.Response)
@@ -413,22 +357,4 @@ func TestRetryable_ClientTimeoutEndsTheRequestsContext(t *testing.T) {
 		assert.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
 		assert.Equal(t, 1, base.count())
 	})
-}
-
-// A StatusError names the request as it was sent, whenever Error is called.
-func TestStatusError_ErrorAfterTheRequestWasReused(t *testing.T) {
-	var failure error
-	keep := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
-		value, err := next.Run(ctx)
-		failure = err
-		return value, err
-	})
-	transport := roundTripper(t, &fakeBase{answer: inTurn(503)}, nil, keep)
-	r := newRequest(t, http.MethodGet, url, "")
-	resp, err := transport.RoundTrip(r)
-	require.NoError(t, err)
-	assert.Same(t, r, resp.Request)
-	readAll(t, resp)
-	r.Method, r.URL.Host = http.MethodPost, "another.example.com"
-	assert.EqualError(t, failure, "weirhttp: GET api.example.com: 503 Service Unavailable")
 }

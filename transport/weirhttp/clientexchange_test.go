@@ -78,25 +78,23 @@ func TestTransport_EarlierFailureIsReturned(t *testing.T) {
 
 // A client that honours 429 sends one request each time, with a hedge in its pipeline, too.
 func TestTransport_RefusalStartsNoHedge(t *testing.T) {
-	for _, handle := range []func(any, error) bool{nil} {
-		synctest.Test(t, func(t *testing.T) {
-			began := time.Now()
-			var requests []time.Duration
-			base := &fakeBase{answer: func(*http.Request, int) (*http.Response, error) {
-				requests = append(requests, time.Since(began))
-				return answering(http.StatusTooManyRequests, "Retry-After", "1"), nil
-			}}
-			transport := roundTripper(t, base, nil,
-				retry.New(&retry.Options{MaxRetries: 2, Delay: time.Millisecond}),
-				hedge.New(&hedge.Options{Delay: 200 * time.Millisecond, MaxHedges: 3, Handle: handle}))
-			resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
-			require.NoError(t, err)
-			assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
-			readAll(t, resp)
-			assert.Equal(t, []time.Duration{0, time.Second, 2 * time.Second}, requests)
-			assert.Equal(t, base.opened.Load(), base.closed.Load())
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var requests []time.Duration
+		base := &fakeBase{answer: func(*http.Request, int) (*http.Response, error) {
+			requests = append(requests, time.Since(began))
+			return answering(http.StatusTooManyRequests, "Retry-After", "1"), nil
+		}}
+		transport := roundTripper(t, base, nil,
+			retry.New(&retry.Options{MaxRetries: 2, Delay: time.Millisecond}),
+			hedge.New(&hedge.Options{Delay: 200 * time.Millisecond, MaxHedges: 3}))
+		resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
+		require.NoError(t, err)
+		assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+		readAll(t, resp)
+		assert.Equal(t, []time.Duration{0, time.Second, 2 * time.Second}, requests)
+		assert.Equal(t, base.opened.Load(), base.closed.Load())
+	})
 }
 
 // The other tests use a hedge of their own; this one uses that of weir.

@@ -15,12 +15,14 @@ import (
 // must be safe for concurrent use.
 //
 // The keys of this package are never longer than 128 bytes, whatever a client sends: a longer one is replaced by its
-// digest. The number of different keys is bounded elsewhere; see [PerKey].
+// digest. A Key of the program that returns what a client sends must bound it, too; [Subject] does. The number of
+// different keys is bounded elsewhere; see [PerKey].
 type Key func(r *http.Request) string
 
 // AmbiguousKey is what a Key returns for a request in which it finds several values where there must be one. Its policy
 // answers 400, also with FailOpen, and asks no limiter. If the Key counted one of the values and the handler used another,
-// a client would get a new limiter with each value that it makes up. [Composite] returns it if one of its keys does.
+// a client would get a new limiter with each value that it makes up. [Composite] returns it if one of its keys does. A
+// limiter that finds the key by itself, for [ByRequest] or in a pipeline, has one limiter for all such requests.
 const AmbiguousKey = admission.AmbiguousKey
 
 // Header returns the Key that is the value of a request header, such as X-Api-Key. All requests without the header have
@@ -46,14 +48,12 @@ func Route() Key {
 }
 
 // Subject returns the Key that f finds in the request, such as the user that authentication has put into its context,
-// or the tenant of a verified token.
-func Subject(f func(r *http.Request) string) Key {
-	return func(r *http.Request) string { return admission.BoundedKey(f(r)) }
-}
+// or the tenant of a verified token. It panics if f is nil.
+func Subject(f func(r *http.Request) string) Key { return admission.Subject[Key]("weirhttp", f) }
 
 // Composite returns the Key of all keys together: requests share a limiter if they agree in every one. The key has the
-// length of each part before the part, so that different parts never make the same key.
-func Composite(keys ...Key) Key { return admission.Composite(keys) }
+// length of each part before the part, so that different parts never make the same key. It panics if a key is nil.
+func Composite(keys ...Key) Key { return admission.Composite("weirhttp", keys) }
 
 // RequestFrom returns the request that a context belongs to, or nil if there is none. Limiters in a pipeline find their
 // key with it:

@@ -1,13 +1,18 @@
 package weirhttp_test
 
 import (
+	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
@@ -26,22 +31,10 @@ func TestHeader(t *testing.T) {
 	assert.Equal(t, weirhttp.AmbiguousKey, key(keyRequest("X-Api-Key", "abc", "X-Api-Key", "abc")))
 	assert.Empty(t, key(keyRequest()))
 	assert.Equal(t, "shop.example", weirhttp.Header("host")(keyRequest()))
-}
-
-func TestKey_IsBounded(t *testing.T) {
-	key := weirhttp.Header("X-Api-Key")
-	longest := strings.Repeat("x", 128)
-	assert.Equal(t, longest, key(keyRequest("X-Api-Key", longest)))
-
-	digest := key(keyRequest("X-Api-Key", longest+"x"))
-	assert.Len(t, digest, len("sha256:")+64)
-	assert.NotEqual(t, digest, key(keyRequest("X-Api-Key", longest+"y")))
-	assert.Equal(t, digest, key(keyRequest("X-Api-Key", longest+"x")))
-	assert.NotEqual(t, digest, key(keyRequest("X-Api-Key", digest)), "a client cannot send the digest of another key")
-
-	subject := weirhttp.Subject(func(*http.Request) string { return strings.Repeat("x", 1<<20) })
-	assert.Len(t, subject(keyRequest()), len(digest))
-	assert.Len(t, weirhttp.Composite(subject, subject)(keyRequest()), len(digest))
+	huge := strings.Repeat("x", 1<<20)
+	for _, key := range []weirhttp.Key{key, weirhttp.Subject(func(*http.Request) string { return huge }), weirhttp.Composite(key, key)} {
+		assert.Len(t, key(keyRequest("X-Api-Key", huge)), len("sha256:")+64)
+	}
 }
 
 func TestSubject(t *testing.T) {
@@ -68,24 +61,41 @@ func TestComposite_IsNotAmbiguous(t *testing.T) {
 	assert.Empty(t, weirhttp.Composite()(keyRequest()))
 }
 
-func FuzzComposite(f *testing.F) {
-	f.Add("a", "b", "ab", "")
-	f.Add("1:a", "", "", "1:a")
-	f.Add(strings.Repeat("x", 100), strings.Repeat("y", 100), "z", "z")
-	f.Fuzz(func(t *testing.T, a, b, c, d string) {
-		var parts [2]string
-		key := weirhttp.Composite(
-			weirhttp.Subject(func(*http.Request) string { return parts[0] }),
-			weirhttp.Subject(func(*http.Request) string { return parts[1] }))
-		parts = [2]string{a, b}
-		one := key(nil)
-		parts = [2]string{c, d}
-		other := key(nil)
-		if (one == other) != (a == c && b == d) {
-			t.Errorf("(%q, %q) is %q, (%q, %q) is %q", a, b, one, c, d, other)
-		}
-		if len(one) > 128 {
-			t.Errorf("a key of %d bytes", len(one))
-		}
-	})
+func TestClientAddress(t *testing.T) {
+	behind := &weirhttp.AddressOptions{Trusted: weir.Must(weirhttp.ParseTrusted("10.0.0.0/8")), Header: "cf-connecting-ip"}
+	r := keyRequest("CF-Connecting-IP", "1.1.1.1, 198.51.100.7", "X-Forwarded-For", "192.0.2.9")
+	for remote, want := range map[string]string{"10.0.0.1:1": "198.51.100.7", "192.0.2.1:80": "192.0.2.1", "@": "unknown"} {
+		r.RemoteAddr = remote
+		assert.Equal(t, want, weir.Must(weirhttp.ClientAddress(behind))(r))
+	}
+	r.RemoteAddr = "[2001:db8:1:2:3:4:5:6]:1234"
+	assert.Equal(t, "2001:db8:1::/56", weir.Must(weirhttp.ClientAddress(&weirhttp.AddressOptions{IPv6Bits: 56}))(r))
+	_, err := weirhttp.ClientAddress(&weirhttp.AddressOptions{IPv6Bits: -1})
+	require.ErrorIs(t, err, weir.ErrInvalidOptions)
+	_, err = weirhttp.ParseTrusted("nonsense")
+	require.ErrorIs(t, err, weir.ErrInvalidOptions)
+}
+
+func TestClientAddress_TrustUnix(t *testing.T) {
+	for trust, want := range map[bool]string{false: "unknown", true: "192.0.2.1"} {
+		keys := make(chan string, 2)
+		key := weir.Must(weirhttp.ClientAddress(&weirhttp.AddressOptions{TrustUnix: trust}))
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { keys <- key(r) }))
+		listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+		require.NoError(t, err)
+		_ = s.Listener.Close()
+		s.Listener = listener
+		s.Start()
+		t.Cleanup(s.Close)
+		conn, err := net.Dial("unix", listener.Addr().String())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 192.0.2.7, 192.0.2.1\r\n\r\n")
+		assert.Equal(t, want, <-keys)
+		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		assert.Equal(t, "unknown", <-keys)
+	}
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.RemoteAddr, r.Header = "", http.Header{"X-Forwarded-For": {"192.0.2.1"}}
+	assert.Equal(t, "unknown", weir.Must(weirhttp.ClientAddress(&weirhttp.AddressOptions{TrustUnix: true}))(r), "not over a Unix socket")
 }

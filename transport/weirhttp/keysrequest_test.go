@@ -17,7 +17,6 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
 	"github.com/weir-go/weir/transport/weirhttp"
@@ -197,25 +196,3 @@ func TestRequestFrom_LimitsInThrough(t *testing.T) {
 }
 
 var served = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-
-// A client keeps to the limit that the server has for each of its tenants.
-func TestRequestFrom_PartitionsAClientsLimiter(t *testing.T) {
-	perTenant := weir.Must(weirhttp.PerKey(limiter.FactoryFor[string](limiter.TokenBucketOptions{
-		TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour,
-	}), nil))
-	defer perTenant.Close()
-	tenant := func(ctx context.Context) string { return weirhttp.RequestFrom(ctx).Header.Get("X-Tenant") }
-	transport := roundTripper(t, &fakeBase{answer: inTurn(200)}, nil, ratelimit.NewPartitioned(perTenant, tenant, nil))
-	for _, c := range []struct {
-		tenant   string
-		rejected bool
-	}{{"blue", false}, {"blue", true}, {"red", false}} {
-		r := newRequest(t, http.MethodGet, url, "")
-		r.Header.Set("X-Tenant", c.tenant)
-		resp, err := transport.RoundTrip(r)
-		assert.Equal(t, c.rejected, errors.Is(err, pipeline.ErrRejected), c.tenant)
-		if err == nil {
-			_ = resp.Body.Close()
-		}
-	}
-}

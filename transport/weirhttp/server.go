@@ -129,7 +129,7 @@ func (l *Limits) Wrap(names ...string) (func(http.Handler) http.Handler, error) 
 		}
 	}
 	return func(next http.Handler) http.Handler {
-		mustNotBeNil("next", next)
+		admission.MustNotBeNil("weirhttp", "next", next)
 		r := template
 		r.next = next
 		return &r

@@ -7,7 +7,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -394,32 +393,6 @@ func TestServer_DeadlinesOfTheHandler(t *testing.T) {
 		})
 	}
 }
-
-// Deadlines of the handler and of middleware further out stay in force.
-func TestServer_DeadlinesOfTheProgramStay(t *testing.T) {
-	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: Of(yes()), Timeout: time.Minute}, Policies: map[string]Policy{"p": {Limit: Of(yes()), Timeout: time.Second}}}))
-	near, far := time.Now().Add(time.Second/2), time.Now().Add(time.Hour)
-	raw := &deadlines{ResponseWriter: httptest.NewRecorder(), read: near, write: near}
-	weir.Must(l.Wrap())(l.Handler(handler(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.ReadAll(r.Body)
-		_, _ = io.WriteString(w, "x")
-		assert.True(t, raw.write.Equal(near), raw.write)
-		assert.True(t, raw.read.Equal(near), raw.read)
-		control := http.NewResponseController(w)
-		assert.NoError(t, control.SetWriteDeadline(far))
-		assert.NoError(t, control.SetReadDeadline(far))
-	}), "p")).ServeHTTP(raw, httptest.NewRequest(http.MethodPost, "/", strings.NewReader("x")))
-	assert.True(t, raw.write.Equal(far), raw.write)
-	assert.True(t, raw.read.Equal(far), raw.read)
-}
-
-type deadlines struct {
-	http.ResponseWriter
-	read, write time.Time
-}
-
-func (d *deadlines) SetReadDeadline(t time.Time) error  { d.read = t; return nil }
-func (d *deadlines) SetWriteDeadline(t time.Time) error { d.write = t; return nil }
 
 func TestPolicy_Timeout(t *testing.T) {
 	heard := &recording{}

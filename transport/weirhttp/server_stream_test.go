@@ -67,25 +67,6 @@ func TestServer_ServerSentEvents(t *testing.T) {
 	})
 }
 
-func TestServer_HijackedConnection(t *testing.T) {
-	s := serve(t, wrapped(t, handler(func(w http.ResponseWriter, r *http.Request) {
-		_, ok := w.(http.Hijacker)
-		assert.True(t, ok)
-		conn, rw, err := http.NewResponseController(w).Hijack()
-		if !assert.NoError(t, err) {
-			return
-		}
-		defer conn.Close()
-		fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", r.Header.Get("Upgrade"))
-		_ = rw.Flush()
-		line, err := rw.ReadString('\n')
-		assert.NoError(t, err)
-		fmt.Fprintf(rw, "you said %s", line)
-		_ = rw.Flush()
-	})), false)
-	upgrade(t, s)
-}
-
 // upgrade upgrades a connection as a client of a WebSocket does.
 func upgrade(t *testing.T, s *pipeServer) {
 	conn := s.dial()

@@ -12,7 +12,6 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
@@ -156,17 +155,6 @@ func TestLimits_GlobalLimiterIsChargedOnce(t *testing.T) {
 	global.check(t, 3, 2, 1)
 }
 
-func TestLimits_EqualKeys(t *testing.T) {
-	alice := func(*http.Request) string { return "alice" }
-	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
-		"a": {Limit: ByKey(keyedBuckets(t, 1), alice)}, "b": {Limit: ByKey(keyedBuckets(t, 1), alice)},
-	}}))
-	for _, name := range []string{"a", "b"} {
-		assert.Equal(t, 200, get(l.Handler(served, name)).Code)
-		assert.Equal(t, 429, get(l.Handler(served, name)).Code)
-	}
-}
-
 func TestLimits_Exempt(t *testing.T) {
 	global := no()
 	l := weir.Must(NewLimits(&LimitsOptions{
@@ -204,23 +192,6 @@ func TestLimits_AbortedRequestIsNoRejection(t *testing.T) {
 	first.check(t, 1, 0, 1)
 }
 
-func TestPolicy_MaxWait(t *testing.T) {
-	full := concurrency(t, 1, 10)
-	lease, _ := full.TryAcquire(t.Context(), 1)
-	var got Rejection
-	see := func(_ http.ResponseWriter, _ *http.Request, r Rejection) { got = r }
-	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
-		"short": {Limit: Of(full), MaxWait: time.Millisecond, OnRejected: see}, "not": {Limit: Of(full), MaxWait: -1},
-	}}))
-	assert.Equal(t, 503, get(l.Handler(served, "short")).Code)
-	assert.Equal(t, "waited too long", got.Lease.Reason())
-	assert.Equal(t, 503, get(l.Handler(served, "not")).Code)
-	assert.Zero(t, full.Statistics().QueuedPermits)
-	lease.Release()
-	assert.Equal(t, 200, get(l.Handler(served, "short")).Code)
-	assert.EqualValues(t, 1, full.Statistics().AvailablePermits)
-}
-
 func TestServer_PanicReleasesTheLeases(t *testing.T) {
 	a, b := yes(), yes()
 	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: Of(a)}, Policies: map[string]Policy{"p": {Limit: Of(b)}}}))
@@ -229,24 +200,6 @@ func TestServer_PanicReleasesTheLeases(t *testing.T) {
 	})
 	a.check(t, 1, 1, 0)
 	b.check(t, 1, 1, 0)
-}
-
-// If a lease panics when it is given back, the others are given back nevertheless.
-func TestServer_PanicOfALeaseKeepsNoOther(t *testing.T) {
-	first := yes()
-	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"first": {Limit: Of(first)}, "panics": {Limit: Of(panicking{})}, "no": {Limit: Of(no())}}}))
-	assert.Panics(t, func() { get(l.Handler(served, "first", "panics", "no")) })
-	first.check(t, 1, 0, 1)
-}
-
-type panicking struct{}
-
-func (panicking) TryAcquire(_ context.Context, n int) (limiter.Lease, error) {
-	return custom.Granted(n, func() { panic("lost") }), nil
-}
-
-func (p panicking) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
-	return p.TryAcquire(ctx, n)
 }
 
 func TestLimitsOptions_RegistryReload(t *testing.T) {

@@ -10,8 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/clock"
-	"github.com/weir-go/weir/internal/isnil"
-	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/transport/internal/admission"
 	"github.com/weir-go/weir/transport/internal/status"
 	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
 )
@@ -59,13 +58,13 @@ type MeasureOptions struct {
 //
 // Measure is for route registration, and panics if recorder is nil; the middleware panics if the handler is nil.
 func Measure(recorder RequestRecorder, o *MeasureOptions) func(http.Handler) http.Handler {
-	mustNotBeNil("recorder", recorder)
+	admission.MustNotBeNil("weirhttp", "recorder", recorder)
 	route := routeOfMux
 	if o != nil && o.Route != nil {
 		route = o.Route
 	}
 	return func(next http.Handler) http.Handler {
-		mustNotBeNil("next", next)
+		admission.MustNotBeNil("weirhttp", "next", next)
 		return &measuredHandler{recorder: recorder, route: route, next: next}
 	}
 }
@@ -213,14 +212,5 @@ func knownStatus(status int) int {
 		return http.StatusInternalServerError
 	default:
 		return status / 100 * 100
-	}
-}
-
-// mustNotBeNil panics with a [weir.OptionsError] if an argument of a function for route registration is nil.
-func mustNotBeNil(name string, argument any) {
-	if isnil.Value(argument) {
-		var problems validate.Problems
-		problems.Add(name, nil, "must not be nil")
-		panic(problems.Err("weirhttp"))
 	}
 }

@@ -9,10 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
@@ -72,22 +70,4 @@ func TestPerIP_PanicsIfInvalid(t *testing.T) {
 	}()
 	assert.Panics(t, func() { weirhttp.PerIP(1, -time.Second) })
 	weirhttp.PerIP(0, 0)
-}
-
-func TestPerKey_IsBoundedByDefault(t *testing.T) {
-	factory := limiter.FactoryFor[string](limiter.TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour})
-	for _, c := range []struct{ max, keys, granted int }{{0, 100_000 + 1, 100_000}, {10, 11, 10}, {-1, 100_000 + 1, 100_000 + 1}} {
-		l, err := weirhttp.PerKey(factory, &limiter.PartitionedOptions{MaxPartitions: c.max})
-		require.NoError(t, err)
-		granted := 0
-		for i := range c.keys { // all are in use
-			lease, err := l.TryAcquire(t.Context(), strconv.Itoa(i), 1)
-			require.NoError(t, err)
-			if lease.Acquired() {
-				granted++
-			}
-		}
-		assert.Equal(t, c.granted, granted)
-		require.NoError(t, l.Close())
-	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
 )
 
 func TestBody(t *testing.T) {
@@ -81,45 +81,31 @@ func TestLimitsOptions_OnRejected(t *testing.T) {
 	assert.NoError(t, got.Err)
 }
 
-// A policy can be made by a method of the program.
-func TestPolicy_StatusByTheCause(t *testing.T) {
-	full := concurrency(t, 1, 0)
-	_, _ = full.TryAcquire(t.Context(), 1)
-	spent := bucket(t, 1)
-	_, _ = spent.TryAcquire(t.Context(), 1)
-	both, err := limiter.Chain(bucket(t, 5), full)
-	require.NoError(t, err)
-	perUser, err := PerKey(limiter.FactoryFor[string](limiter.ConcurrencyOptions{PermitLimit: 1}), &limiter.PartitionedOptions{MaxPartitions: 1})
-	require.NoError(t, err)
-	defer perUser.Close()
-	_, _ = perUser.TryAcquire(t.Context(), "alice", 1)
-	closed := bucket(t, 1)
-	_ = closed.Close()
-	user := func(name string) Key { return func(*http.Request) string { return name } }
-
-	for _, c := range []struct {
-		name   string
+// What admission decides by the options of a policy is answered with the status of its cause, or with the policy's own.
+func TestPolicy_Status(t *testing.T) {
+	full, fails := Of(concurrencyInUse(t)), Of(&always{err: errStore})
+	costs := func(n int) func(*http.Request) int { return func(*http.Request) int { return n } }
+	twice := ByKey(keyedBuckets(t, 1), func(*http.Request) string { return AmbiguousKey })
+	for name, c := range map[string]struct {
 		policy Policy
 		want   int
 	}{
-		{"a quota", Policy{Limit: Of(spent)}, 429},
-		{"capacity", Policy{Limit: Of(full)}, 503},
-		{"capacity in a chain", Policy{Limit: Of(both)}, 503},
-		{"a caller's share of the capacity", Policy{Limit: ByKey(perUser, user("alice"))}, 429},
-		{"no room for another key", Policy{Limit: ByKey(perUser, user("bob"))}, 503},
-		{"what the policy says", Policy{Limit: Of(full), Status: 420}, 420},
-		{"closed", Policy{Limit: Of(closed)}, 503},
-		{"failed", Policy{Limit: Of(&always{err: errStore})}, 503},
-		{"failed, but open", Policy{Limit: Of(&always{err: errStore}), FailOpen: true}, 200},
-		{"more than it can ever grant", Policy{Limit: ByKey(perUser, user("alice")), Cost: func(*http.Request) int { return 2 }, FailOpen: true}, 429},
-		{"more than all clients can ever get", Policy{Limit: Of(full), Cost: func(*http.Request) int { return 2 }, FailOpen: true}, 429},
-		{"less than nothing", Policy{Limit: Of(full), Cost: func(*http.Request) int { return -1 }}, 500},
-		{"shadow", Policy{Limit: Of(full), Shadow: true}, 200},
-		{"shadow, failed", Policy{Limit: Of(closed), Shadow: true}, 200},
+		"a quota":         {Policy{Limit: Of(no())}, 429},
+		"capacity":        {Policy{Limit: full, MaxWait: -1}, 503},
+		"what it says":    {Policy{Limit: full, Status: 420}, 420},
+		"two keys":        {Policy{Limit: twice, Status: 420}, 400},
+		"failed":          {Policy{Limit: fails, Status: 420}, 503},
+		"failed, open":    {Policy{Limit: fails, FailOpen: true}, 200},
+		"too much":        {Policy{Limit: full, Cost: costs(2)}, 429},
+		"a negative cost": {Policy{Limit: full, Cost: costs(-1)}, 500},
+		"shadow":          {Policy{Limit: full, Shadow: true}, 200},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": c.policy}}))
+		t.Run(name, func(t *testing.T) {
+			heard := new(recording)
+			l := weir.Must(NewLimits(&LimitsOptions{Name: "shop", Policies: map[string]Policy{"p": c.policy}, Listener: heard}))
 			assert.Equal(t, c.want, get(l.Handler(served, "p")).Code)
+			require.Len(t, heard.events, 1)
+			assert.Equal(t, pipeline.Source{Pipeline: "shop", Strategy: "p"}, heard.events[0].Source)
 		})
 	}
 }

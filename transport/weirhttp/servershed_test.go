@@ -19,112 +19,96 @@ import (
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
+// A shedding is a limiter that is full, alone and in a pipeline, and the limits around a handler.
+type shedding struct {
+	full    weirhttp.Policy
+	shed    *pipeline.Pipeline
+	options weirhttp.LimitsOptions
+	perUser *limiter.TokenBucket
+	perIP   *limiter.Concurrency
+	handler http.Handler
+}
+
+// limits returns Limits of the policies per-user, per-ip and shed, with that global one.
+func (x *shedding) limits(global, shed weirhttp.Policy) *weirhttp.Limits {
+	o := x.options
+	o.Global = global
+	o.Policies = map[string]weirhttp.Policy{
+		"per-user": {Limit: weirhttp.Of(x.perUser)}, "per-ip": {Limit: weirhttp.Of(x.perIP), Quota: 10}, "shed": shed,
+	}
+	return weir.Must(weirhttp.NewLimits(&o))
+}
+
 // A request that is shed has spent no permit, whatever sheds it and wherever that stands, and is answered in the form of
 // the limits.
 func TestLimits_ShedRequestCostsNothing(t *testing.T) {
-	type limits = weirhttp.LimitsOptions
-	policies := func(p map[string]weirhttp.Policy, add weirhttp.Policy) map[string]weirhttp.Policy {
-		all := maps.Clone(p)
-		all["shed"] = add
-		return all
+	type policy = weirhttp.Policy
+	none := policy{}
+	inMux := func(h http.Handler) http.Handler {
+		mux := http.NewServeMux()
+		mux.Handle("/", h)
+		return mux
 	}
-	for kind, full := range map[string]func(t *testing.T) (limiter.Limiter, pipeline.Strategy){
-		"adaptive": func(t *testing.T) (limiter.Limiter, pipeline.Strategy) {
-			t.Helper()
-			l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{MinLimit: 1, InitialLimit: 1, MaxLimit: 1}))
-			require.True(t, weir.Must(l.TryAcquire(t.Context(), 1)).Acquired())
-			return l, adaptive.New(l, nil)
+	through := func(x *shedding, h http.Handler) http.Handler { return weirhttp.Through(x.shed, nil)(h) }
+	places := map[string]func(x *shedding, piped policy) http.Handler{
+		"Global with a limiter": func(x *shedding, _ policy) http.Handler {
+			return x.limits(x.full, x.full).Handler(x.handler, "per-user", "per-ip")
 		},
-		"concurrency": func(t *testing.T) (limiter.Limiter, pipeline.Strategy) {
-			t.Helper()
-			l := slots(1, 0)
-			require.True(t, weir.Must(l.TryAcquire(t.Context(), 1)).Acquired())
-			return l, ratelimit.New(l, nil)
+		"Global with a pipeline": func(x *shedding, p policy) http.Handler {
+			return x.limits(p, p).Handler(x.handler, "per-user", "per-ip")
 		},
+		"the last policy, a limiter": func(x *shedding, _ policy) http.Handler {
+			return x.limits(none, x.full).Handler(x.handler, "per-user", "per-ip", "shed")
+		},
+		"the last policy, a pipeline": func(x *shedding, p policy) http.Handler {
+			return x.limits(none, p).Handler(x.handler, "per-user", "per-ip", "shed")
+		},
+		"a pipeline between others": func(x *shedding, p policy) http.Handler {
+			return x.limits(none, p).Handler(x.handler, "per-user", "shed", "per-ip")
+		},
+		"a pipeline of a route inside": func(x *shedding, p policy) http.Handler {
+			l := x.limits(none, p)
+			return l.Handler(inMux(l.Handler(x.handler, "shed")), "per-user", "per-ip")
+		},
+		"a pipeline of other limits inside": func(x *shedding, p policy) http.Handler {
+			return x.limits(none, p).Handler(x.limits(p, p).Handler(x.handler), "per-user", "per-ip")
+		},
+		"Through inside": func(x *shedding, p policy) http.Handler {
+			return x.limits(none, p).Handler(through(x, x.handler), "per-user", "per-ip")
+		},
+		"Through inside, in a mux and a pipeline": func(x *shedding, _ policy) http.Handler {
+			outer := policy{Limit: weirhttp.ByPipeline(weir.Must(pipeline.New("outer", ratelimit.New(slots(1, 0), nil))))}
+			return x.limits(none, outer).Handler(inMux(through(x, x.handler)), "per-user", "shed", "per-ip")
+		},
+		"Through inside, two limits around": func(x *shedding, p policy) http.Handler {
+			return x.limits(none, p).Handler(x.limits(none, p).Handler(through(x, x.handler), "per-user"), "per-ip")
+		},
+		"Through outside": func(x *shedding, p policy) http.Handler {
+			return weirhttp.Through(x.shed, &weirhttp.ThroughOptions{Body: weirhttp.ProblemJSON})(x.limits(none, p).Handler(x.handler, "per-user", "per-ip"))
+		},
+	}
+	for kind, full := range map[string]func() (limiter.Limiter, pipeline.Strategy){
+		"adaptive":    func() (limiter.Limiter, pipeline.Strategy) { l := adaptiveOfOne(); return l, adaptive.New(l, nil) },
+		"concurrency": func() (limiter.Limiter, pipeline.Strategy) { l := slots(1, 0); return l, ratelimit.New(l, nil) },
 	} {
 		for _, headers := range []weirhttp.Headers{weirhttp.NoHeaders, weirhttp.Legacy, weirhttp.Draft11} {
-			for place, handler := range map[string]func(t *testing.T, o limits, perUser map[string]weirhttp.Policy, h http.Handler) http.Handler{
-				"Global with a limiter": func(t *testing.T, o limits, perUser map[string]weirhttp.Policy, h http.Handler) http.Handler {
-					l, _ := full(t)
-					o.Global, o.Policies = weirhttp.Policy{Limit: weirhttp.Of(l)}, perUser
-					return weir.Must(weirhttp.NewLimits(&o)).Handler(h, "per-user", "per-ip")
-				},
-				"Global with a pipeline": func(t *testing.T, o limits, perUser map[string]weirhttp.Policy, h http.Handler) http.Handler {
-					_, s := full(t)
-					o.Global, o.Policies = weirhttp.Policy{Limit: weirhttp.ByPipeline(weir.Must(pipeline.New("shed", s)))}, perUser
-					return weir.Must(weirhttp.NewLimits(&o)).Handler(h, "per-user", "per-ip")
-				},
-				"the last policy, a limiter": func(t *testing.T, o limits, perUser map[string]weirhttp.Policy, h http.Handler) http.Handler {
-					l, _ := full(t)
-					o.Policies = policies(perUser, weirhttp.Policy{Limit: weirhttp.Of(l)})
-					return weir.Must(weirhttp.NewLimits(&o)).Handler(h, "per-user", "per-ip", "shed")
-				},
-				"the last policy, a pipeline": func(t *testing.T, o limits, perUser map[string]weirhttp.Policy, h http.Handler) http.Handler {
-					_, s := full(t)
-					o.Policies = policies(perUser, weirhttp.Policy{Limit: weirhttp.ByPipeline(weir.Must(pipeline.New("shed", s)))})
-					return weir.Must(weirhttp.NewLimits(&o)).Handler(h, "per-user", "per-ip", "shed")
-				},
-				"a pipeline between others": func(t *testing.T, o limits, perUser map[string]weirhttp.Policy, h http.Handler) http.Handler {
-					_, s := full(t)
-					o.Policies = policies(perUser, weirhttp.Policy{Limit: weirhttp.ByPipeline(weir.Must(pipeline.New("shed", s)))})
-					return weir.Must(weirhttp.NewLimits(&o)).Handler(h, "per-user", "shed", "per-ip")
-				},
-				"a pipeline of a route inside": func(t *testing.T, o limits, perUser map[string]weirhttp.Policy, h http.Handler) http.Handler {
-					_, s := full(t)
-					o.Policies = policies(perUser, weirhttp.Policy{Limit: weirhttp.ByPipeline(weir.Must(pipeline.New("shed", s)))})
-					l := weir.Must(weirhttp.NewLimits(&o))
-					mux := http.NewServeMux()
-					mux.Handle("/", l.Handler(h, "shed"))
-					return l.Handler(mux, "per-user", "per-ip")
-				},
-				"a pipeline of other limits inside": func(t *testing.T, o limits, perUser map[string]weirhttp.Policy, h http.Handler) http.Handler {
-					_, s := full(t)
-					inner := o
-					inner.Global = weirhttp.Policy{Limit: weirhttp.ByPipeline(weir.Must(pipeline.New("shed", s)))}
-					o.Policies = perUser
-					return weir.Must(weirhttp.NewLimits(&o)).Handler(weir.Must(weirhttp.NewLimits(&inner)).Handler(h), "per-user", "per-ip")
-				},
-				"Through inside": func(t *testing.T, o limits, perUser map[string]weirhttp.Policy, h http.Handler) http.Handler {
-					_, s := full(t)
-					o.Policies = perUser
-					through := weirhttp.Through(weir.Must(pipeline.New("shed", s)), nil)
-					return weir.Must(weirhttp.NewLimits(&o)).Handler(through(h), "per-user", "per-ip")
-				},
-				"Through inside, in a mux and a pipeline": func(t *testing.T, o limits, perUser map[string]weirhttp.Policy, h http.Handler) http.Handler {
-					_, s := full(t)
-					o.Policies = policies(perUser, weirhttp.Policy{Limit: weirhttp.ByPipeline(weir.Must(pipeline.New("outer", ratelimit.New(slots(1, 0), nil))))})
-					mux := http.NewServeMux()
-					mux.Handle("/", weirhttp.Through(weir.Must(pipeline.New("shed", s)), nil)(h))
-					return weir.Must(weirhttp.NewLimits(&o)).Handler(mux, "per-user", "shed", "per-ip")
-				},
-				"Through inside, two limits around": func(t *testing.T, o limits, perUser map[string]weirhttp.Policy, h http.Handler) http.Handler {
-					_, s := full(t)
-					inner, outer := o, o
-					inner.Policies = map[string]weirhttp.Policy{"per-user": perUser["per-user"]}
-					outer.Policies = map[string]weirhttp.Policy{"per-ip": perUser["per-ip"]}
-					through := weirhttp.Through(weir.Must(pipeline.New("shed", s)), nil)(h)
-					through = weir.Must(weirhttp.NewLimits(&inner)).Handler(through, "per-user")
-					return weir.Must(weirhttp.NewLimits(&outer)).Handler(through, "per-ip")
-				},
-				"Through outside": func(t *testing.T, o limits, perUser map[string]weirhttp.Policy, h http.Handler) http.Handler {
-					_, s := full(t)
-					o.Policies = perUser
-					through := weirhttp.Through(weir.Must(pipeline.New("shed", s)), &weirhttp.ThroughOptions{Body: weirhttp.ProblemJSON})
-					return through(weir.Must(weirhttp.NewLimits(&o)).Handler(h, "per-user", "per-ip"))
-				},
-			} {
+			for place, wrap := range places {
 				t.Run(kind+"/"+headers.String()+"/"+place, func(t *testing.T) {
-					perUser, perIP := weir.Must(limiter.NewTokenBucket(limiter.PerMinute(10, 10))), slots(10, 0)
 					served := false
-					h := handler(t, limits{Body: weirhttp.ProblemJSON, Headers: headers}, map[string]weirhttp.Policy{
-						"per-user": {Limit: weirhttp.Of(perUser)}, "per-ip": {Limit: weirhttp.Of(perIP), Quota: 10},
-					}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served = true }))
+					l, s := full()
+					require.True(t, weir.Must(l.TryAcquire(t.Context(), 1)).Acquired())
+					x := &shedding{
+						full: policy{Limit: weirhttp.Of(l)}, shed: weir.Must(pipeline.New("shed", s)),
+						options: weirhttp.LimitsOptions{Body: weirhttp.ProblemJSON, Headers: headers},
+						perUser: weir.Must(limiter.NewTokenBucket(limiter.PerMinute(10, 10))), perIP: slots(10, 0),
+						handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served = true }),
+					}
 					w := httptest.NewRecorder()
-					h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+					wrap(x, policy{Limit: weirhttp.ByPipeline(x.shed)}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 					assert.Equal(t, http.StatusServiceUnavailable, w.Code)
 					assert.False(t, served)
-					assert.Equal(t, limiter.Statistics{AvailablePermits: 10}, perUser.Statistics())
-					assert.Equal(t, limiter.Statistics{AvailablePermits: 10}, perIP.Statistics())
+					assert.Equal(t, limiter.Statistics{AvailablePermits: 10}, x.perUser.Statistics())
+					assert.Equal(t, limiter.Statistics{AvailablePermits: 10}, x.perIP.Statistics())
 					assert.Equal(t, []string{"Content-Length", "Content-Type", "X-Content-Type-Options"}, slices.Sorted(maps.Keys(w.Header())))
 					assert.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
 				})

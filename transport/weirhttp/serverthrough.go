@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/transport/internal/admission"
 	"github.com/weir-go/weir/transport/internal/exchange"
 	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
 )
@@ -111,7 +112,7 @@ var (
 func Through(p *pipeline.Pipeline, o *ThroughOptions) func(http.Handler) http.Handler {
 	t := newHandlerPipeline(p, o)
 	return func(next http.Handler) http.Handler {
-		mustNotBeNil("next", next)
+		admission.MustNotBeNil("weirhttp", "next", next)
 		return &throughHandler{handlers: t, next: next}
 	}
 }

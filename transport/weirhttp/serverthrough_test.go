@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -17,7 +16,6 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
@@ -84,6 +82,7 @@ func TestThrough_StrategiesSeeRejectionsInside(t *testing.T) {
 		require.ErrorIs(t, seen, pipeline.ErrRejected)
 		retryable, _ := pipeline.Retryable(seen)
 		assert.False(t, retryable)
+		assert.True(t, pipeline.NotCalled(seen), "so that a circuit stays as it is")
 		_, failed := errors.AsType[*HandlerError](seen)
 		assert.False(t, failed, "Failed is not asked")
 	}
@@ -98,30 +97,6 @@ func TestThrough_StrategiesSeeRejectionsInside(t *testing.T) {
 		assert.Equal(t, 200, get(around(t, nil, seeing(&seen))(l.Handler(served))).Code)
 		assert.NoError(t, seen, "the answer says that all is well")
 	}
-}
-
-// However many requests limits inside reject, the circuit stays as it is: closed, and half open after a break.
-func TestThrough_RejectionsInsideDoNotMoveACircuit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		breaker := circuitbreaker.New(&circuitbreaker.Options{ConsecutiveFailures: 2, BreakDuration: time.Second})
-		full, free := concurrencyInUse(t), concurrency(t, 1, 0)
-		l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"full": {Limit: Of(full)}, "free": {Limit: Of(free)}}}))
-		through := around(t, nil, breaker)
-		rejected, broken := through(l.Handler(served, "full")), through(l.Handler(answering(502), "free"))
-		for range 10 {
-			assert.Equal(t, 503, get(rejected).Code)
-		}
-		assert.Equal(t, circuitbreaker.Closed, breaker.State())
-		get(broken)
-		get(rejected) // does not interrupt the failures in a row
-		get(broken)
-		assert.Equal(t, circuitbreaker.Open, breaker.State())
-		time.Sleep(time.Second)
-		get(rejected)
-		assert.Equal(t, circuitbreaker.HalfOpen, breaker.State(), "it was no probe")
-		get(through(l.Handler(served, "free")))
-		assert.Equal(t, circuitbreaker.Closed, breaker.State())
-	})
 }
 
 func concurrencyInUse(t testing.TB) limiter.Limiter {

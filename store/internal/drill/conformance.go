@@ -2,8 +2,10 @@ package drill
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weir-go/weir/limiter"
@@ -12,159 +14,135 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A Variant is a way of using limiters that limitertest tests.
-type Variant struct {
-	Name      string
-	Instances int // Stores that are used in turn
-	Keyed     bool
-	Options   *store.LimiterOptions
-	Kinds     []limitertest.Kind // nil: all
-	Lacks     limitertest.Feature
+// A way is a way to use a limiter that limitertest tests.
+type way struct {
+	name      string
+	kinds     []limitertest.Kind
+	instances int // Stores that are used in turn
+	keyed     bool
+	options   store.LimiterOptions
+	lacks     limitertest.Feature
+	stores    bool // it is about what package store does, whatever the Backend
 }
 
-// AtOnce is how many cases of limitertest run at once. More would overload the machine whose times they measure.
-const AtOnce = 32
-
-// Variants returns the ways that are tested on every store; with -short, only the usual one, with half of the kinds.
-func Variants() []Variant {
-	all := []Variant{{Name: "usual", Instances: 1}}
-	if testing.Short() {
-		all[0].Kinds = []limitertest.Kind{limitertest.SlidingWindow, limitertest.Concurrency}
-		return all
-	}
-	return append(all,
-		Variant{Name: "one key", Instances: 1, Keyed: true},
+func ways() []way {
+	windows := []limitertest.Kind{limitertest.FixedWindow, limitertest.SlidingWindow, limitertest.Calendar}
+	all := append([]limitertest.Kind{limitertest.Concurrency, limitertest.TokenBucket}, windows...)
+	lent := store.LimiterOptions{Block: 8}
+	return []way{
+		{name: "usual", kinds: all, instances: 1},
+		{name: "one key", kinds: all, instances: 1, keyed: true, stores: true},
+		// Refunds go to the block, which a refill of a bucket ends. What was taken before a block of a bucket was borrowed is
+		// not given back by a Charge.
+		{name: "blocks of windows", kinds: windows, instances: 1, options: lent, stores: true},
+		{
+			name: "blocks of a bucket", kinds: []limitertest.Kind{limitertest.TokenBucket}, instances: 1, options: lent, stores: true,
+			lacks: limitertest.Refund | limitertest.Charge,
+		},
 		// Each instance has its own queue, so queues are not tested.
-		Variant{Name: "two instances in turn", Instances: 2, Lacks: limitertest.Queue | limitertest.NewestFirst},
-	)
+		{name: "two instances in turn", kinds: all, instances: 2, lacks: limitertest.Queue | limitertest.NewestFirst},
+	}
 }
 
-// Conformance runs limitertest on every kind of limiter at that place. Shared limiters lack Idle, because they do not
-// know what other instances do, and Manual, because time is the server's.
-func Conformance(t *testing.T, s Subject, place string, tolerance time.Duration, variants ...Variant) {
-	for _, v := range variants {
-		stores := []*store.Store{}
-		b := s.backend(t, place)
-		for range v.Instances {
-			stores = append(stores, s.store(t, place, store.Options{}))
+// Conformance runs limitertest, in bubbles, on limiters of every kind. open is called inside each case's bubble, and the clock of
+// the Backend that it returns must be package time's: then no time passes while a server is asked, and what it answers is exact. A
+// connection that listens would keep the time from passing at all, so on a server o has NoListen.
+func Conformance(t *testing.T, o store.Options, open func(t testing.TB) backend.Backend) {
+	for _, w := range ways() {
+		if w.stores && o.NoListen {
+			continue
 		}
-		if v.Kinds == nil {
-			v.Kinds = kinds
-		}
-		t.Run(v.Name, func(t *testing.T) {
-			t.Parallel()
-			for _, k := range v.Kinds {
+		t.Run(w.name, func(t *testing.T) {
+			for _, k := range w.kinds {
+				if testing.Short() && k == limitertest.Calendar {
+					continue // its days take long under the race detector
+				}
 				t.Run(k.String(), func(t *testing.T) {
 					t.Parallel()
-					limitertest.Run(t, v.subject(b, stores, k, tolerance))
+					limitertest.Run(t, w.subject(k, o, open))
 				})
 			}
 		})
 	}
 }
 
-func (v Variant) subject(b backend.Backend, stores []*store.Store, k limitertest.Kind, tolerance time.Duration) limitertest.Subject {
+// future is later than the time of any server, so that none forgets a state too early.
+var future = time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func (w way) subject(k limitertest.Kind, o store.Options, open func(t testing.TB) backend.Backend) limitertest.Subject {
+	construct := build
+	if w.keyed {
+		construct = buildKeyed
+	}
+	if k == limitertest.Calendar { // the cases wait for days
+		o.RefreshInterval = 12 * time.Hour
+		if o.NoListen {
+			w.lacks |= limitertest.Queue | limitertest.NewestFirst // a server would be asked ten thousand times
+		}
+	}
 	return limitertest.Subject{
-		Kind:     k,
-		RealTime: true, Tolerance: tolerance, Resolution: time.Microsecond,
-		Lacks: limitertest.Idle | v.Lacks,
+		Kind: k, Resolution: time.Microsecond, Lacks: limitertest.Idle | w.lacks,
 		New: func(t testing.TB, l limitertest.Limits) limiter.Limiter {
-			name := uniqueName("conformance")
-			all := v.instances(t, stores, name, k, l)
-			awaitTick(t, b, name, tolerance/4)
-			if len(all) == 1 {
-				return all[0]
+			time.Sleep(time.Until(future))
+			b, name := open(t), uniqueName("conformance")
+			var all inTurn
+			for range w.instances {
+				all.instances = append(all.instances, must(construct(storeOn(t, b, o), name, k, l, &w.options))(t))
+				all.Statistics() // the grid begins when the store hears of the limiter
 			}
-			turns := roundRobin{all, new(atomic.Int64)}
-			return testLimiter{turns, turns.reconfigure}
+			if w.instances == 1 {
+				return all.instances[0]
+			}
+			return testLimiter{&all, func(l limitertest.Limits) error {
+				err := all.one().reconfigure(l)
+				synctest.Wait()
+				all.Statistics() // the others hear of it
+				return err
+			}}
 		},
 		Reconfigure: func(l limiter.Limiter, to limitertest.Limits) error { return l.(testLimiter).reconfigure(to) },
 	}
 }
 
-// startSlots bounds how many limiters are made at once. If all cases began together, the machine would be overloaded
-// when the first times are measured.
-var startSlots = make(chan struct{}, 4)
-
-func (v Variant) instances(t testing.TB, stores []*store.Store, name string, k limitertest.Kind, l limitertest.Limits) (all []testLimiter) {
-	startSlots <- struct{}{}
-	defer func() { <-startSlots }()
-	construct := build
-	if v.Keyed {
-		construct = buildKeyed
-	}
-	for _, s := range stores {
-		one := must(construct(s, name, k, l, v.Options))(t)
-		one.Statistics() // the schedule starts when the store first sees the limiter
-		all = append(all, one)
-	}
-	return all
+// inTurn makes each call at the next of several instances.
+type inTurn struct {
+	instances []testLimiter
+	next      atomic.Int64
 }
 
-// awaitTick returns on a tick of the limiter. The cases expect that the schedule begins when they get the limiter, as it
-// does in the process. The schedule of a shared limiter began at least a round trip earlier.
-func awaitTick(t testing.TB, b backend.Backend, name string, accuracy time.Duration) {
-	for {
-		sent := time.Now()
-		d, now, err := b.Load(context.Background(), name)
-		got := time.Now()
-		switch {
-		case err != nil || d == nil:
-			t.Fatalf("the definition of %s: %v, %v", name, d, err)
-		case d.Period == 0:
-			return
-		case got.Sub(sent) > accuracy:
-			continue
-		}
-		left := time.Duration(d.Period-(now-d.Anchor)%d.Period) * time.Microsecond
-		tick := got.Add(left)        // at the latest; at the earliest, a round trip before
-		time.Sleep(time.Until(tick)) // cases sleep, too, because they test times
-		if time.Since(tick) < accuracy {
-			return
-		}
-	}
+func (i *inTurn) one() testLimiter { return i.instances[int(i.next.Add(1))%len(i.instances)] }
+
+func (i *inTurn) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return i.one().TryAcquire(ctx, n)
 }
 
-// roundRobin uses several instances in turn.
-type roundRobin struct {
-	all  []testLimiter
-	next *atomic.Int64
+func (i *inTurn) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return i.one().Acquire(ctx, n)
 }
 
-func (r roundRobin) one() testLimiter { return r.all[int(r.next.Add(1))%len(r.all)] }
+func (i *inTurn) Peek(ctx context.Context, n int) (limiter.Lease, error) { return i.one().Peek(ctx, n) }
 
-func (r roundRobin) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
-	return r.one().TryAcquire(ctx, n)
+func (i *inTurn) Charge(ctx context.Context, n int) (limiter.Level, error) {
+	return i.one().Charge(ctx, n)
 }
 
-func (r roundRobin) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
-	return r.one().Acquire(ctx, n)
-}
-
-func (r roundRobin) Peek(ctx context.Context, n int) (limiter.Lease, error) {
-	return r.one().Peek(ctx, n)
-}
-
-func (r roundRobin) Charge(ctx context.Context, n int) (limiter.Level, error) {
-	return r.one().Charge(ctx, n)
-}
-
-func (r roundRobin) reconfigure(l limitertest.Limits) error { return r.one().reconfigure(l) }
-
-func (r roundRobin) Statistics() limiter.Statistics {
-	sum := r.all[0].Statistics()
-	for _, l := range r.all[1:] {
-		st := l.Statistics()
-		sum.QueuedPermits += st.QueuedPermits
-		sum.SuccessfulLeases += st.SuccessfulLeases
-		sum.FailedLeases += st.FailedLeases
+// Statistics adds up all but the available permits, which are the same ones everywhere.
+func (i *inTurn) Statistics() limiter.Statistics {
+	var sum limiter.Statistics
+	for _, l := range i.instances {
+		s := l.Statistics()
+		sum.AvailablePermits = s.AvailablePermits
+		sum.QueuedPermits += s.QueuedPermits
+		sum.SuccessfulLeases += s.SuccessfulLeases
+		sum.FailedLeases += s.FailedLeases
 	}
 	return sum
 }
 
-func (r roundRobin) Close() error {
-	for _, l := range r.all {
-		_ = l.Close()
+func (i *inTurn) Close() error {
+	var errs []error
+	for _, l := range i.instances {
+		errs = append(errs, l.Close())
 	}
-	return nil
+	return errors.Join(errs...)
 }

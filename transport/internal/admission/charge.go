@@ -34,6 +34,7 @@ func (t *Transport[R]) Leases(ctx context.Context) iter.Seq2[string, limiter.Lea
 // Charge corrects what the call has cost by n permits. It applies to the named policies or, without names, to all that
 // are Metered. charged is how many permits the call costs more than before. The transports document it for handlers.
 func (t *Transport[R]) Charge(ctx context.Context, n int, policies ...string) (charged int, err error) {
+	n = max(n, -math.MaxInt) // so that -n is what n gives back
 	matched := false
 	for c := CallOf[R](ctx); c != nil; c = c.outer() {
 		for _, p := range c.chargeable(policies) {

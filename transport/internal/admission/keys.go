@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 )
@@ -47,9 +49,27 @@ func BoundedKey(s string) string {
 	return string(text[:])
 }
 
+// MustNotBeNil panics with a [weir.OptionsError] of pkg if an argument of a function for route registration is nil.
+func MustNotBeNil(pkg, name string, argument any) {
+	if isnil.Value(argument) {
+		var problems validate.Problems
+		problems.Add(name, nil, "must not be nil")
+		panic(problems.Err(pkg))
+	}
+}
+
+// Subject returns the key function of what f finds. It panics if f is nil.
+func Subject[K ~func(R) string, R any](pkg string, f K) K {
+	MustNotBeNil(pkg, "f", f)
+	return func(r R) string { return BoundedKey(f(r)) }
+}
+
 // Composite returns the key function of all keys together. The key has the length of each part before the part, so that
-// different parts never make the same key.
-func Composite[K ~func(R) string, R any](keys []K) K {
+// different parts never make the same key. It panics if one of the keys is nil.
+func Composite[K ~func(R) string, R any](pkg string, keys []K) K {
+	for i, key := range keys {
+		MustNotBeNil(pkg, fmt.Sprintf("keys[%d]", i), key)
+	}
 	keys = slices.Clone(keys)
 	return func(r R) string {
 		text := make([]byte, 0, maxKeyLength)

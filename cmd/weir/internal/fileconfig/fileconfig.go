@@ -242,3 +242,11 @@ func LimitsOf(options any) rate.Limits {
 	o, _ := options.(limiter.Options)
 	return rate.Of(o)
 }
+
+// When returns the text if the condition holds, for sentences about a file.
+func When(condition bool, text string) string {
+	if !condition {
+		return ""
+	}
+	return text
+}

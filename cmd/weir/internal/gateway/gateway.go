@@ -240,31 +240,19 @@ func limitersOf(f *reload.File, c gatewayconfig.Gateway, pipeline string) (map[s
 // buildPolicy returns what the access log and the check need to know of a policy.
 func buildPolicy(b *reload.SectionBuilder, c gatewayconfig.Gateway, p gatewayconfig.Policy) (proxy.Policy, error) {
 	made := proxy.Policy{Limiter: p.Limiter, Shadow: p.Shadow, FailOpen: p.FailOpen}
-	info, _ := b.File.Limiter(p.Limiter)
-	if !info.Partitioned {
-		l, err := b.Limiter(p.Limiter)
-		if err != nil {
-			return made, err
-		}
-		made.Peek = func(ctx context.Context) (limiter.Lease, error) {
-			if peeker, ok := l.(limiter.Peeker); ok {
-				return peeker.Peek(ctx, p.Cost)
-			}
-			return limiter.Lease{}, errNoPeek
-		}
-		return made, nil
-	}
-	l, err := b.Partitioned(p.Limiter)
+	l, err := b.Limiter(p.Limiter)
 	if err != nil {
 		return made, err
 	}
 	made.Peek = func(ctx context.Context) (limiter.Lease, error) {
-		if peeker, ok := l.(limiter.PartitionedPeeker[context.Context]); ok {
-			return peeker.Peek(ctx, ctx, p.Cost)
+		if peeker, ok := l.(limiter.Peeker); ok {
+			return peeker.Peek(ctx, p.Cost)
 		}
 		return limiter.Lease{}, errNoPeek
 	}
-	made.Key, err = c.NewKey(info.Key)
+	if info, _ := b.File.Limiter(p.Limiter); info.Partitioned {
+		made.Key, err = c.NewKey(info.Key)
+	}
 	return made, err
 }
 

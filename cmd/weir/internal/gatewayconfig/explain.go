@@ -22,7 +22,7 @@ func (g Gateway) Explain(f *reload.File) string {
 	g = g.WithDefaults()
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("listens on %s%s%s; admin: %s", g.Listen, when(g.TLS != nil, " with TLS"), when(g.H2C, ", also HTTP/2 without TLS"), g.Admin)
+	line("listens on %s%s%s; admin: %s", g.Listen, fileconfig.When(g.TLS != nil, " with TLS"), fileconfig.When(g.H2C, ", also HTTP/2 without TLS"), g.Admin)
 	line("stops within %s", durationtext.Of(g.ShutdownDelay+g.ShutdownTimeout))
 	if len(g.TrustedProxies) > 0 {
 		line("believes %s of %s", g.ClientAddressHeader, joinNetworks(g.TrustedProxies))
@@ -95,7 +95,7 @@ func (o Policy) fields(info reload.LimiterInfo) string {
 			return "" // weirhttp does not know it either
 		}
 	}
-	of := fmt.Sprintf("a quota of %d", quota) + when(window > 0, " in "+durationtext.Of(window))
+	of := fmt.Sprintf("a quota of %d", quota) + fileconfig.When(window > 0, " in "+durationtext.Of(window))
 	if *o.Headers == weirhttp.Legacy {
 		return of + " by X-RateLimit-Limit, -Remaining and -Reset"
 	}
@@ -125,7 +125,7 @@ func (c JWTClaim) words() string {
 		by = "not verified"
 	}
 	return fmt.Sprintf("the claim %s of the token in %s, which is %s", c.Claim, cmp.Or(c.Header, DefaultTokenHeader), by) +
-		when(len(c.RequiredClaims) > 0, " and must have "+strings.Join(c.RequiredClaims, ", "))
+		fileconfig.When(len(c.RequiredClaims) > 0, " and must have "+strings.Join(c.RequiredClaims, ", "))
 }
 
 func (u Upstream) words() string {
@@ -134,7 +134,7 @@ func (u Upstream) words() string {
 		texts[i] = a.String()
 	}
 	health := u.HealthWords()
-	return strings.Join(texts, ", ") + when(u.KeepHost, "; gets the Host that the client sent") + when(health != "", "; "+health)
+	return strings.Join(texts, ", ") + fileconfig.When(u.KeepHost, "; gets the Host that the client sent") + fileconfig.When(health != "", "; "+health)
 }
 
 // HealthWords returns what u, which must have its defaults, does about addresses that fail; "" if it has one address.
@@ -163,8 +163,8 @@ func (r Route) words(g Gateway) string {
 	if names := g.PoliciesOf(r); len(names) > 0 {
 		policies = strings.Join(names, ", ")
 	}
-	return policies + when(r.Pipeline != "", "; through the pipeline "+r.Pipeline) + "; to " + r.Upstream +
-		when(r.StripPrefix != "", ", without "+r.StripPrefix)
+	return policies + fileconfig.When(r.Pipeline != "", "; through the pipeline "+r.Pipeline) + "; to " + r.Upstream +
+		fileconfig.When(r.StripPrefix != "", ", without "+r.StripPrefix)
 }
 
 // joinNetworks lists the networks.
@@ -174,11 +174,4 @@ func joinNetworks(all []Network) string {
 		texts[i] = n.String()
 	}
 	return strings.Join(texts, ", ")
-}
-
-func when(condition bool, text string) string {
-	if !condition {
-		return ""
-	}
-	return text
 }

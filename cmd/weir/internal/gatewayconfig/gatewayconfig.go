@@ -16,7 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -369,18 +368,6 @@ func (a Address) MarshalText() ([]byte, error) { return []byte(a.String()), nil 
 
 // String returns the URL.
 func (a Address) String() string { return a.URL.String() }
-
-// Dial returns the address to connect to, host:port.
-func (a Address) Dial() string {
-	port := a.Port()
-	if port == "" {
-		port = "80"
-		if a.Scheme == "https" {
-			port = "443"
-		}
-	}
-	return net.JoinHostPort(a.Hostname(), port)
-}
 
 func validPort(text string) bool {
 	n, err := strconv.ParseUint(text, 10, 16)

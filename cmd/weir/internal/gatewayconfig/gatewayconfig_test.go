@@ -13,15 +13,14 @@ import (
 
 func TestAddress(t *testing.T) {
 	for text, want := range map[string]string{
-		"http://127.0.0.1:9001":         "127.0.0.1:9001",
-		"https://[2001:db8::7]/base/":   "[2001:db8::7]:443",
-		"http://orders.internal":        "orders.internal:80",
-		"http://[fe80::1%25eth0]:8080/": "[fe80::1%eth0]:8080",
+		"http://127.0.0.1:9001":         "http://127.0.0.1:9001",
+		"https://[2001:db8::7]/base/":   "https://[2001:db8::7]/base",
+		"http://orders.internal":        "http://orders.internal",
+		"http://[fe80::1%25eth0]:8080/": "http://[fe80::1%25eth0]:8080",
 	} {
 		var a Address
 		require.NoError(t, a.UnmarshalText([]byte(text)), text)
-		assert.Equal(t, want, a.Dial())
-		assert.NotEqual(t, "/", a.Path)
+		assert.Equal(t, want, a.String())
 	}
 	for _, text := range []string{
 		"", "127.0.0.1:9001", "ftp://a", "http://", "http://a:0", "http://a:", "http://a:99999", "http://[::1", "http://[a:b]",

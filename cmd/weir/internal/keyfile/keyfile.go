@@ -5,6 +5,7 @@ package keyfile
 import (
 	"bytes"
 	"crypto/sha256"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -114,4 +115,17 @@ func (f *File[T]) use(contents [][]byte) error {
 	f.value.Store(value)
 	f.status.Store(&Status{Loaded: time.Now()})
 	return nil
+}
+
+// Authorities returns the certificates of a file in PEM form, which is read once.
+func Authorities(file string) (*x509.CertPool, error) {
+	content, err := regularfile.Read(file, maxSize)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(content) {
+		return nil, fmt.Errorf("%s: must have certificates in PEM form", file)
+	}
+	return pool, nil
 }

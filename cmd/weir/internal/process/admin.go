@@ -19,14 +19,6 @@ import (
 	"github.com/weir-go/weir/cmd/weir/internal/stores"
 )
 
-// A current is what the file in force says for all servers.
-type current struct {
-	common atomic.Pointer[fileconfig.Common]
-}
-
-func (c *current) set(common fileconfig.Common) { c.common.Store(&common) }
-func (c *current) get() fileconfig.Common       { return *c.common.Load() }
-
 // An admin serves the admin pages.
 type admin struct {
 	server    *http.Server
@@ -36,8 +28,8 @@ type admin struct {
 
 // listenAdmin opens the admin listener. Without a file with a password the dashboard only shows, also on the loopback interface: what
 // can connect there is not only the operator, but every program and every user of the machine.
-func (p *Process) listenAdmin(inForce *current) (*admin, error) {
-	c := inForce.get()
+func (p *Process) listenAdmin(inForce *atomic.Pointer[fileconfig.Common]) (*admin, error) {
+	c := inForce.Load()
 	o := dashboard.Options{
 		Registry: p.Registry,
 		Events:   &p.Events,
@@ -106,17 +98,17 @@ func (a *admin) close() {
 }
 
 // adminHandler returns what the admin listener serves.
-func (p *Process) adminHandler(inForce *current, dashboard http.Handler) http.Handler {
+func (p *Process) adminHandler(inForce *atomic.Pointer[fileconfig.Common], dashboard http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /live", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte("ok\n"))
 	})
-	mux.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) { p.ready(w, inForce.get().Ready.RequireStores) })
+	mux.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) { p.ready(w, inForce.Load().Ready.RequireStores) })
 	mux.Handle("GET /metrics", p.metrics.handler())
 	mux.Handle("/", dashboard)
 	mux.Handle("/debug/", http.NotFoundHandler()) // the dashboard serves its pages under any prefix
-	if inForce.get().Pprof {
+	if inForce.Load().Pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/pipeline"
@@ -36,16 +37,19 @@ var ErrStopped = errors.New("stopped by a second signal before all requests had 
 // Run puts the file in force, and serves until it is told to stop. The error says why it could not begin to, or why it did not end in
 // time; it is a [*reload.FileError] if the file is wrong. Kinds have the part of the file that is for s, which must be required.
 func (p *Process) Run(ctx context.Context, kinds *reload.Kinds, s Server) (err error) {
-	var inForce current
+	var inForce atomic.Pointer[fileconfig.Common]
 	p.watcher, err = reload.Start(ctx, p.Registry, p.Config, &reload.Options{
 		Kinds: kinds, Read: p.Read, Hangup: true, Logger: p.Logger, Reporter: reporters{p.Telemetry, &p.Events},
-		InForce: func(f *reload.File) { inForce.set(s.InForce(f)) },
+		InForce: func(f *reload.File) {
+			c := s.InForce(f)
+			inForce.Store(&c)
+		},
 	})
 	if err != nil {
 		return err
 	}
 	p.onClose(p.watcher.Stop)
-	for name, c := range inForce.get().Stores { // also stores that no limiter names: /ready tells of all
+	for name, c := range inForce.Load().Stores { // also stores that no limiter names: /ready tells of all
 		if _, err := p.Stores.Get(name, c); err != nil {
 			return err
 		}
@@ -83,7 +87,7 @@ func (p *Process) Run(ctx context.Context, kinds *reload.Kinds, s Server) (err e
 	case err := <-failed:
 		return fmt.Errorf("the listener failed: %w", err)
 	}
-	return p.shutDown(s, inForce.get())
+	return p.shutDown(s, inForce.Load())
 }
 
 // cutOffTimeout is how long requests that are cut off have to return.
@@ -97,7 +101,7 @@ const cutOffTimeout = time.Second
 //  3. What still runs then is cut off.
 //
 // A second signal goes to 3 at once.
-func (p *Process) shutDown(s Server, c fileconfig.Common) error {
+func (p *Process) shutDown(s Server, c *fileconfig.Common) error {
 	p.draining.Store(true)
 	ctx, stop := context.WithCancelCause(context.Background())
 	defer stop(nil)

@@ -343,23 +343,17 @@ func placeOf(n *yaml.Node) place {
 }
 
 // get returns the place of the value of a key, or the place of the mapping if the key is not written.
-func (p place) get(key string) place {
-	if p.node != nil && p.node.Kind == yaml.MappingNode {
-		for i := len(p.node.Content) - 2; i >= 0; i -= 2 { // the last one counts
-			if p.node.Content[i].Value == key {
-				return placeOf(p.node.Content[i+1])
-			}
-		}
-	}
-	return place{line: p.line, column: p.column}
-}
+func (p place) get(key string) place { return p.written(key, 1) }
 
 // key returns the place of a key itself.
-func (p place) key(key string) place {
+func (p place) key(key string) place { return p.written(key, 0) }
+
+// written returns the place of a key, or of the value after it. The last one counts.
+func (p place) written(key string, after int) place {
 	if p.node != nil && p.node.Kind == yaml.MappingNode {
-		for i := 0; i+1 < len(p.node.Content); i += 2 {
+		for i := len(p.node.Content) - 2; i >= 0; i -= 2 {
 			if p.node.Content[i].Value == key {
-				return placeOf(p.node.Content[i])
+				return placeOf(p.node.Content[i+after])
 			}
 		}
 	}

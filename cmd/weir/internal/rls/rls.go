@@ -10,11 +10,9 @@ package rls
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -33,6 +31,7 @@ import (
 	"github.com/weir-go/weir/transport/weirrls"
 
 	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
+	"github.com/weir-go/weir/cmd/weir/internal/keyfile"
 	"github.com/weir-go/weir/cmd/weir/internal/process"
 	"github.com/weir-go/weir/cmd/weir/internal/rlsconfig"
 )
@@ -249,13 +248,9 @@ func (r *run) tlsConfig(c rlsconfig.RLS) (*tls.Config, error) {
 	if err != nil || c.TLS.ClientCA == "" {
 		return t, err
 	}
-	content, err := os.ReadFile(c.TLS.ClientCA)
-	if err != nil {
+	t.ClientAuth = tls.RequireAndVerifyClientCert
+	if t.ClientCAs, err = keyfile.Authorities(c.TLS.ClientCA); err != nil {
 		return nil, fmt.Errorf("rls.tls.client_ca: %w", err)
-	}
-	t.ClientCAs, t.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
-	if !t.ClientCAs.AppendCertsFromPEM(content) {
-		return nil, fmt.Errorf("rls.tls.client_ca: %s has no certificate in PEM form", c.TLS.ClientCA)
 	}
 	return t, nil
 }

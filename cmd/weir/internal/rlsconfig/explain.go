@@ -15,6 +15,8 @@ import (
 	"github.com/weir-go/weir/internal/durationtext"
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/transport/weirrls"
+
+	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 )
 
 // Explain returns what the service does, in words: a line for each rule.
@@ -24,9 +26,9 @@ func (c RLS) Explain(f *reload.File) string {
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	tls := ""
 	if c.TLS != nil {
-		tls = " with TLS" + when(c.TLS.ClientCA != "", " and certificates of clients")
+		tls = " with TLS" + fileconfig.When(c.TLS.ClientCA != "", " and certificates of clients")
 	}
-	line("listens on %s%s%s; admin: %s", c.Listen, tls, when(c.HTTP != "", "; for /json on "+c.HTTP), c.Admin)
+	line("listens on %s%s%s; admin: %s", c.Listen, tls, fileconfig.When(c.HTTP != "", "; for /json on "+c.HTTP), c.Admin)
 	line("stops within %s", durationtext.Of(c.ShutdownDelay+c.ShutdownTimeout))
 	for _, name := range slices.Sorted(maps.Keys(c.Stores)) {
 		line("store %s: %s", name, c.Stores[name].Words())
@@ -50,7 +52,7 @@ func (c RLS) Explain(f *reload.File) string {
 		}
 	}
 	for _, d := range c.Domains {
-		line("domain %s%s", d.Domain, when(len(d.Descriptors) == 0, ": has no rules, so that every request passes"))
+		line("domain %s%s", d.Domain, fileconfig.When(len(d.Descriptors) == 0, ": has no rules, so that every request passes"))
 		c.explain(&b, f, d.Descriptors, "  ")
 	}
 	return b.String()
@@ -80,12 +82,12 @@ func (d Descriptor) words() string {
 func (c RLS) Words(f *reload.File, d Descriptor) (words []string) {
 	add := func(format string, args ...any) { words = append(words, fmt.Sprintf(format, args...)) }
 	l := *d.RateLimit
-	each := when(d.Value == "" || strings.Contains(d.Value, "*") && !d.ShareThreshold, ", for each value")
+	each := fileconfig.When(d.Value == "" || strings.Contains(d.Value, "*") && !d.ShareThreshold, ", for each value")
 	switch {
 	case l.Unlimited:
 		add("unlimited")
 	case l.Limiter != "":
-		add("%s (%s)%s", l.Limiter, f.ExplainLimiter(l.Limiter), when(byKey(f, l.Limiter), each))
+		add("%s (%s)%s", l.Limiter, f.ExplainLimiter(l.Limiter), fileconfig.When(byKey(f, l.Limiter), each))
 	case c.modeOf(l) == Envoy:
 		add("%d in each %s since 1970, as envoyproxy/ratelimit counts%s", *l.RequestsPerUnit, *l.Unit, each)
 	default:
@@ -113,13 +115,6 @@ func (c RLS) Words(f *reload.File, d Descriptor) (words []string) {
 		add("admits the request if the limiter cannot decide")
 	}
 	return words
-}
-
-func when(condition bool, text string) string {
-	if !condition {
-		return ""
-	}
-	return text
 }
 
 // Grammar says how a descriptor is written for [ParseRequest].

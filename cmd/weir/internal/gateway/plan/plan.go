@@ -80,7 +80,7 @@ func Write(w io.Writer, f *reload.File, r *http.Request) error {
 	}
 	for i, name := range policies {
 		policy := p.gateway.Policies[name]
-		line("  %d. policy %s%s", i+1, name, when(!route.Exempt && i < len(p.gateway.Global), ", of all routes"))
+		line("  %d. policy %s%s", i+1, name, fileconfig.When(!route.Exempt && i < len(p.gateway.Global), ", of all routes"))
 		for _, words := range policy.Words(p.file) {
 			line("     %s", words)
 		}
@@ -163,7 +163,7 @@ func (p *planner) keyWords(name string, r *http.Request) string {
 			empty = append(empty, part)
 		}
 	}
-	return fmt.Sprintf("the key %s is %q", name, value) + when(empty != nil, ", in which "+strings.Join(empty, " and ")+" is empty")
+	return fmt.Sprintf("the key %s is %q", name, value) + fileconfig.When(empty != nil, ", in which "+strings.Join(empty, " and ")+" is empty")
 }
 
 // wildcards says what stands in the path for the wildcards of the route.
@@ -172,7 +172,7 @@ func wildcards(r *http.Request, names []string) string {
 	for i, name := range names {
 		words[i] = name + " is " + strconv.Quote(r.PathValue(name))
 	}
-	return when(names != nil, ": "+strings.Join(words, ", "))
+	return fileconfig.When(names != nil, ": "+strings.Join(words, ", "))
 }
 
 // others says how many other addresses there are.
@@ -185,13 +185,6 @@ func others(n int) string {
 	default:
 		return fmt.Sprintf(", or to one of its %d other addresses", n)
 	}
-}
-
-func when(condition bool, text string) string {
-	if !condition {
-		return ""
-	}
-	return text
 }
 
 // Grammar describes the text of a request.

@@ -4,10 +4,8 @@ import (
 	"bufio"
 	"context"
 	"io"
-	"log"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"sync"
 	"testing"
@@ -15,15 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
-
-// quiet starts a server that logs nothing.
-func quiet(t *testing.T, h http.HandlerFunc) *httptest.Server {
-	s := httptest.NewUnstartedServer(h)
-	s.Config.ErrorLog = log.New(io.Discard, "", 0)
-	s.Start()
-	t.Cleanup(s.Close)
-	return s
-}
 
 // odd answers with the status in the path.
 func odd(t *testing.T) string {
@@ -67,15 +56,6 @@ func listening(t *testing.T, handle func(c net.Conn)) string {
 	return "http://" + l.Addr().String()
 }
 
-func panicking(t *testing.T) string {
-	return quiet(t, func(_ http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/panic" {
-			panic(http.ErrAbortHandler)
-		}
-		_, _ = io.Copy(io.Discard, r.Body)
-	}).URL
-}
-
 // TestRoute_OddStatus checks that a status that HTTP does not have is the fault of the upstream.
 func TestRoute_OddStatus(t *testing.T) {
 	g := gateway(t, TableOptions{Routes: []Route{{Match: "/", Upstream: alone(t, odd(t))}}}).URL
@@ -84,18 +64,5 @@ func TestRoute_OddStatus(t *testing.T) {
 		require.NoError(t, err, path)
 		_ = resp.Body.Close()
 		assert.Equal(t, want, resp.StatusCode, path)
-	}
-}
-
-// TestRoute_OneClientCannotBreakUpstream has one client whose requests make the handler of each address panic, over and over.
-func TestRoute_OneClientCannotBreakUpstream(t *testing.T) {
-	g := gateway(t, TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, panicking(t), panicking(t), panicking(t))}}}).URL
-	for range 20 {
-		for path, want := range map[string]int{"/panic": http.StatusBadGateway, "/": http.StatusOK} {
-			resp, err := http.Get(g + path)
-			require.NoError(t, err)
-			_ = resp.Body.Close()
-			assert.Equal(t, want, resp.StatusCode, path)
-		}
 	}
 }

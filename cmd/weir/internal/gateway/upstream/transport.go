@@ -3,12 +3,12 @@ package upstream
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"time"
+
+	"github.com/weir-go/weir/cmd/weir/internal/keyfile"
 )
 
 const (
@@ -71,13 +71,9 @@ func NewTransport(o TransportOptions) (*Transport, error) {
 		t.Protocols.SetHTTP2(true)
 	}
 	if o.CA != "" {
-		pem, err := os.ReadFile(o.CA)
-		if err != nil {
+		var err error
+		if t.TLSClientConfig.RootCAs, err = keyfile.Authorities(o.CA); err != nil {
 			return nil, err
-		}
-		t.TLSClientConfig.RootCAs = x509.NewCertPool()
-		if !t.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s: must have certificates in PEM form", o.CA)
 		}
 	}
 	if o.Certificate != "" {

@@ -1,25 +1,31 @@
-package weirhttp_test
+package forwarded_test
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/transport/weirhttp"
+	"github.com/weir-go/weir/transport/internal/forwarded"
 )
+
+// keyOf returns the key function of a transport whose requests are those of net/http.
+func keyOf(o *forwarded.Options) func(r *http.Request) string {
+	f := forwarded.NewFinder(o, http.CanonicalHeaderKey)
+	return func(r *http.Request) string {
+		text, addr := forwarded.ParseAddress(r.RemoteAddr)
+		return f.Find(text, addr, false, func(header string) []string { return r.Header[header] })
+	}
+}
 
 func trust(tb testing.TB, networks ...string) []netip.Prefix {
 	tb.Helper()
-	trusted, err := weirhttp.ParseTrusted(networks...)
+	trusted, err := forwarded.ParseTrusted("test", networks)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -27,7 +33,7 @@ func trust(tb testing.TB, networks ...string) []netip.Prefix {
 }
 
 func addressRequest(remote, header string, lines ...string) *http.Request {
-	r := keyRequest()
+	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 	r.RemoteAddr = remote
 	for _, line := range lines {
 		r.Header.Add(header, line)
@@ -35,7 +41,7 @@ func addressRequest(remote, header string, lines ...string) *http.Request {
 	return r
 }
 
-func TestClientAddress_OfTheConnection(t *testing.T) {
+func TestFinder_OfTheConnection(t *testing.T) {
 	for _, c := range []struct {
 		remote, want string
 		bits         int
@@ -55,14 +61,14 @@ func TestClientAddress_OfTheConnection(t *testing.T) {
 		{remote: "[2001:db8::1", want: "unknown"},
 		{remote: "example.com:80", want: "unknown"},
 	} {
-		key := weir.Must(weirhttp.ClientAddress(&weirhttp.AddressOptions{IPv6Bits: c.bits}))
+		key := keyOf(&forwarded.Options{IPv6Bits: c.bits})
 		r := addressRequest(c.remote, "X-Forwarded-For", "198.51.100.7")
 		assert.Equal(t, c.want, key(r), c.remote)
 	}
-	assert.Equal(t, "192.0.2.1", weir.Must(weirhttp.ClientAddress(nil))(addressRequest("192.0.2.1:1", "X-Forwarded-For", "198.51.100.7")))
+	assert.Equal(t, "192.0.2.1", keyOf(nil)(addressRequest("192.0.2.1:1", "X-Forwarded-For", "198.51.100.7")))
 }
 
-func TestClientAddress_BehindProxies(t *testing.T) {
+func TestFinder_BehindProxies(t *testing.T) {
 	for _, c := range []struct {
 		name, remote string
 		lines        []string
@@ -88,14 +94,14 @@ func TestClientAddress_BehindProxies(t *testing.T) {
 		{"its neighbour", "172.16.0.6:1", []string{"198.51.100.7"}, "172.16.0.6"},
 		{"many hops", "10.0.0.1:1", []string{"1.1.1.1," + strings.Repeat("10.0.0.2,", 1000)}, "10.0.0.2"},
 	} {
-		key := weir.Must(weirhttp.ClientAddress(&weirhttp.AddressOptions{
+		key := keyOf(&forwarded.Options{
 			Trusted: trust(t, "10.0.0.0/8", "fd00::/8", "172.16.0.5"),
-		}))
+		})
 		assert.Equal(t, c.want, key(addressRequest(c.remote, "X-Forwarded-For", c.lines...)), c.name)
 	}
 }
 
-func TestClientAddress_Forwarded(t *testing.T) {
+func TestFinder_Forwarded(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		lines []string
@@ -122,36 +128,32 @@ func TestClientAddress_Forwarded(t *testing.T) {
 		{"trailing backslash", []string{`for="1.1.1.1\`}, "10.0.0.1"},
 		{"many", []string{strings.Repeat("for=1.1.1.1,", 1000) + "for=198.51.100.7"}, "198.51.100.7"},
 	} {
-		key := weir.Must(weirhttp.ClientAddress(&weirhttp.AddressOptions{Trusted: trust(t, "10.0.0.0/8"), Header: "forwarded"}))
+		key := keyOf(&forwarded.Options{Trusted: trust(t, "10.0.0.0/8"), Header: "forwarded"})
 		assert.Equal(t, c.want, key(addressRequest("10.0.0.1:1", "Forwarded", c.lines...)), c.name)
 	}
 }
 
-func TestClientAddress_OtherHeader(t *testing.T) {
-	key := weir.Must(weirhttp.ClientAddress(&weirhttp.AddressOptions{Trusted: trust(t, "::ffff:10.0.0.0/104"), Header: "cf-connecting-ip"}))
+func TestFinder_OtherHeader(t *testing.T) {
+	key := keyOf(&forwarded.Options{Trusted: trust(t, "::ffff:10.0.0.0/104"), Header: "cf-connecting-ip"})
 	assert.Equal(t, "198.51.100.7", key(addressRequest("10.0.0.1:1", "CF-Connecting-IP", "198.51.100.7")))
 }
 
-func TestAddressOptions_Validate(t *testing.T) {
-	o := &weirhttp.AddressOptions{Trusted: []netip.Prefix{{}}, IPv6Bits: 129, Header: "not a header"}
-	_, err := weirhttp.ClientAddress(o)
-	for _, field := range []string{"Trusted[0] must be a valid prefix", "IPv6Bits must be from 1 to 128, or 0 for 64, got 129", `Header must be the name of a header, got "not a header"`} {
-		assert.ErrorContains(t, err, field)
-	}
-	_, err = weirhttp.ParseTrusted("10.0.0.0/8", "10.0.0.0/33", "nonsense", "::1")
-	assert.EqualError(t, err, `weirhttp: networks[1] must be a network or an address, got "10.0.0.0/33"; networks[2] must be a network or an address, got "nonsense"`)
-	trusted, err := weirhttp.ParseTrusted("::ffff:192.0.2.1", "10.1.2.3/8")
-	require.NoError(t, err)
-	assert.Equal(t, "[192.0.2.1/32 10.1.2.3/8]", fmt.Sprint(trusted))
+func TestOptions_Validate(t *testing.T) {
+	o := &forwarded.Options{Trusted: []netip.Prefix{{}}, IPv6Bits: 129, Header: "not a header"}
+	require.EqualError(t, o.Validate("test"), `test: Trusted[0] must be a valid prefix; IPv6Bits must be from 1 to 128, or 0 for 64, got 129; `+
+		`Header must be the name of a header, got "not a header"`)
+	_, err := forwarded.ParseTrusted("test", []string{"10.0.0.0/8", "10.0.0.0/33", "nonsense", "::1"})
+	require.EqualError(t, err, `test: networks[1] must be a network or an address, got "10.0.0.0/33"; networks[2] must be a network or an address, got "nonsense"`)
+	assert.Equal(t, "[192.0.2.1/32 10.1.2.3/8]", fmt.Sprint(trust(t, "::ffff:192.0.2.1", "10.1.2.3/8")))
 }
 
-func TestClientAddress_Allocations(t *testing.T) {
-	direct := weir.Must(weirhttp.ClientAddress(nil))
-	behind := weir.Must(weirhttp.ClientAddress(&weirhttp.AddressOptions{Trusted: trust(t, "10.0.0.0/8")}))
-	forwarded := weir.Must(weirhttp.ClientAddress(&weirhttp.AddressOptions{Trusted: trust(t, "10.0.0.0/8"), Header: "Forwarded"}))
+func TestFinder_Allocations(t *testing.T) {
+	direct := keyOf(nil)
+	behind := keyOf(&forwarded.Options{Trusted: trust(t, "10.0.0.0/8")})
+	forwarded := keyOf(&forwarded.Options{Trusted: trust(t, "10.0.0.0/8"), Header: "Forwarded"})
 	for _, c := range []struct {
 		name string
-		key  weirhttp.Key
+		key  func(*http.Request) string
 		r    *http.Request
 		want float64
 	}{
@@ -167,14 +169,14 @@ func TestClientAddress_Allocations(t *testing.T) {
 var sink string
 
 // Whatever a client sends first, the element that the proxy appends decides.
-func FuzzClientAddress_XForwardedFor(f *testing.F) {
+func FuzzFinder_XForwardedFor(f *testing.F) {
 	for _, s := range []string{"", "1.1.1.1", "1.1.1.1, 2.2.2.2", ",,", "[::1]:80", "10.0.0.1, nonsense", "\"", ";", "for=1.1.1.1", "::ffff:1.2.3.4%eth0"} {
 		f.Add(s)
 	}
 	fuzzForwarded(f, "X-Forwarded-For", "198.51.100.7")
 }
 
-func FuzzClientAddress_Forwarded(f *testing.F) {
+func FuzzFinder_Forwarded(f *testing.F) {
 	for _, s := range []string{"", "for=1.1.1.1", `for="1.1.1.1`, `for="a\`, "for=1.1.1.1;for=2.2.2.2", `x=", for="`, ",;,", `for="[2001:db8::1]:80";by=x`, "for"} {
 		f.Add(s)
 	}
@@ -184,7 +186,7 @@ func FuzzClientAddress_Forwarded(f *testing.F) {
 // fuzzForwarded sends text of a client, with the proxy's element on the same line and on a line of its own.
 func fuzzForwarded(f *testing.F, header, proxys string) {
 	f.Helper()
-	key := weir.Must(weirhttp.ClientAddress(&weirhttp.AddressOptions{Trusted: trust(f, "10.0.0.0/8"), Header: header}))
+	key := keyOf(&forwarded.Options{Trusted: trust(f, "10.0.0.0/8"), Header: header})
 	f.Fuzz(func(t *testing.T, made string) {
 		if got := key(addressRequest("10.0.0.1:1", header, made, proxys)); got != "198.51.100.7" {
 			t.Errorf("%q and the proxy's own line: %q", made, got)
@@ -199,29 +201,8 @@ func fuzzForwarded(f *testing.F, header, proxys string) {
 	})
 }
 
-func BenchmarkClientAddress(b *testing.B) {
-	trusted := &weirhttp.AddressOptions{Trusted: trust(b, "10.0.0.0/8", "fd00::/8")}
-	for _, c := range []struct {
-		name string
-		key  weirhttp.Key
-		r    *http.Request
-	}{
-		{"IPv4", weir.Must(weirhttp.ClientAddress(nil)), addressRequest("192.0.2.1:1234", "")},
-		{"IPv6", weir.Must(weirhttp.ClientAddress(nil)), addressRequest("[2001:db8:1:2:3:4:5:6]:1234", "")},
-		{"XForwardedFor", weir.Must(weirhttp.ClientAddress(trusted)), addressRequest("10.0.0.1:1", "X-Forwarded-For", "1.1.1.1, 198.51.100.7, 10.0.0.2")},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				sink = c.key(c.r)
-			}
-		})
-	}
-}
-
-func TestClientAddress_BoundsTheHeader(t *testing.T) {
-	trusted, err := weirhttp.ParseTrusted("10.0.0.0/8")
-	require.NoError(t, err)
+func TestFinder_BoundsTheHeader(t *testing.T) {
+	trusted := trust(t, "10.0.0.0/8")
 	const maxBytes = 16 << 10
 	long := strings.Repeat("x", maxBytes)
 	for header, lines := range map[string]map[string]string{
@@ -237,7 +218,7 @@ func TestClientAddress_BoundsTheHeader(t *testing.T) {
 			"for=192.0.2.2,for=192.0.2.1":                 "192.0.2.1",
 		},
 	} {
-		key := weir.Must(weirhttp.ClientAddress(&weirhttp.AddressOptions{Trusted: trusted, Header: header}))
+		key := keyOf(&forwarded.Options{Trusted: trusted, Header: header})
 		for line, want := range lines {
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
 			r.RemoteAddr = "10.0.0.1:1"
@@ -251,8 +232,8 @@ func TestClientAddress_BoundsTheHeader(t *testing.T) {
 	}
 }
 
-func TestClientAddress_TranslatedIPv4(t *testing.T) {
-	key := weir.Must(weirhttp.ClientAddress(nil))
+func TestFinder_TranslatedIPv4(t *testing.T) {
+	key := keyOf(nil)
 	for addr, want := range map[string]string{
 		"[64:ff9b::c000:201]:1":   "192.0.2.1",
 		"[64:ff9b::c000:202]:1":   "192.0.2.2",
@@ -262,28 +243,4 @@ func TestClientAddress_TranslatedIPv4(t *testing.T) {
 		r.RemoteAddr = addr
 		assert.Equal(t, want, key(r))
 	}
-}
-
-func TestClientAddress_TrustUnix(t *testing.T) {
-	for trust, want := range map[bool]string{false: "unknown", true: "192.0.2.1"} {
-		keys := make(chan string, 2)
-		key := weir.Must(weirhttp.ClientAddress(&weirhttp.AddressOptions{TrustUnix: trust}))
-		s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { keys <- key(r) }))
-		listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-		require.NoError(t, err)
-		_ = s.Listener.Close()
-		s.Listener = listener
-		s.Start()
-		t.Cleanup(s.Close)
-		conn, err := net.Dial("unix", listener.Addr().String())
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = conn.Close() })
-		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 192.0.2.7, 192.0.2.1\r\n\r\n")
-		assert.Equal(t, want, <-keys)
-		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-		assert.Equal(t, "unknown", <-keys)
-	}
-	r := httptest.NewRequest(http.MethodGet, "/", nil)
-	r.RemoteAddr, r.Header = "", http.Header{"X-Forwarded-For": {"192.0.2.1"}}
-	assert.Equal(t, "unknown", weir.Must(weirhttp.ClientAddress(&weirhttp.AddressOptions{TrustUnix: true}))(r), "not over a Unix socket")
 }
