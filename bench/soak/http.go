@@ -26,7 +26,7 @@ const mostUsers = 500
 // overHTTP runs a server behind limits, and clients that abort, send slowly, and reuse their requests.
 func overHTTP(ctx context.Context, s *soak) error {
 	slots := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 10, QueueLimit: 20}))
-	perUser := weir.Must(weirhttp.PerKey(limiter.FactoryFor[string](bucketOf(5)), &limiter.PartitionedOptions{
+	perUser := weir.Must(weirhttp.PerKey(limiter.FactoryFor[string](limiter.PerSecond(1000, 5)), &limiter.PartitionedOptions{
 		MaxPartitions: mostUsers, IdleTimeout: 100 * time.Millisecond,
 	}))
 	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{

@@ -2,10 +2,10 @@
 //
 //	go run -race ./bench/soak -for 1h
 //
-// The parts: limiters in the process, pipelines of a configuration file that is always being replaced, an HTTP server with
-// clients, and shared limiters on the backend in memory. The faults: that backend fails, stalls and forgets, and its clock steps in
-// both directions; files are cut, garbled and removed, clients abort, contexts end, limits change, and functions of the program
-// panic and call runtime.Goexit.
+// The parts: pipelines of a configuration file that is always being replaced, an HTTP server with clients, and shared limiters on
+// the backend in memory. Limiters alone have their tests of stress in package limiter. The faults: the backend fails, stalls and
+// forgets, and its clock steps in both directions; files are cut, garbled and removed, clients abort, contexts end, limits change,
+// and functions of the program panic and call runtime.Goexit.
 //
 // The checks: no limiter grants more than its limits allow over any window, no more permits are held than there are,
 // every permit is back when nothing runs, tables of keys stay within their bounds, and neither goroutines nor memory
@@ -48,8 +48,6 @@ type part struct {
 }
 
 var parts = []part{
-	{"limiters", limiters},
-	{"keys", keys},
 	{"pipelines", pipelines},
 	{"http", overHTTP},
 	{"store", shared},

@@ -114,3 +114,41 @@ func allBack(slots *store.Limiter) error {
 		}
 	}
 }
+
+// impatient calls TryAcquire, or Acquire for a few milliseconds.
+func impatient(ctx context.Context, l limiter.Limiter, n int) (limiter.Lease, error) {
+	if rand.IntN(2) == 0 {
+		return l.TryAcquire(ctx, n)
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(rand.IntN(20))*time.Millisecond)
+	defer cancel()
+	return l.Acquire(ctx, n)
+}
+
+func takePermits(ctx context.Context, l limiter.Limiter, r *rateCheck) {
+	for ctx.Err() == nil {
+		begun := time.Now()
+		lease, err := impatient(ctx, l, rand.IntN(4))
+		switch {
+		case err == nil && lease.Acquired():
+			r.add(begun, lease.Permits())
+		default: // a store that is away must not use up a processor
+			pause(ctx, 3*time.Millisecond)
+		}
+	}
+}
+
+func holdLeases(ctx context.Context, l limiter.Limiter, held *heldCheck) {
+	for ctx.Err() == nil {
+		lease, err := impatient(ctx, l, rand.IntN(4))
+		if err != nil || !lease.Acquired() {
+			pause(ctx, time.Millisecond)
+			continue
+		}
+		held.take(lease.Permits())
+		pause(ctx, time.Millisecond)
+		held.release(lease.Permits())
+		lease.Release()
+		lease.Release() // does nothing
+	}
+}

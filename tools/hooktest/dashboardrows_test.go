@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 
 	"github.com/weir-go/weir/dashboard"
@@ -62,26 +63,24 @@ func (j throttled) Release(ctx context.Context, _ dashboard.JobRef, _ dashboard.
 
 func allow(*http.Request, dashboard.Action) (string, error) { return "alice", nil }
 
-var dashboardRows = []row{
-	{"dashboard.Options.Authorize", caught, func(x *scene) drill {
-		authorize := func(r *http.Request, _ dashboard.Action) (string, error) { x.hit(r.Context()); return "alice", nil }
-		return x.shows(dashboard.Options{Authorize: authorize}, "/action", "do=reload&target=weir.yaml")
-	}},
-	{"dashboard.Options.Check", caught, func(x *scene) drill {
-		check := func(r *http.Request) ([]dashboard.CheckResult, error) { x.hit(r.Context()); return nil, nil }
-		return x.shows(dashboard.Options{Check: check}, "/check?url=/", "")
-	}},
-	{"dashboard.Options.Jobs dashboard.Jobs.Limiters", caught, func(x *scene) drill {
-		return x.shows(dashboard.Options{Jobs: throttled{x, "Limiters"}}, "/overview", "")
-	}},
-	{"dashboard.Jobs.Keys", caught, func(x *scene) drill {
-		return x.shows(dashboard.Options{Jobs: throttled{x, "Keys"}}, "/jobs?type=mutex&name=a", "")
-	}},
-	{"dashboard.Jobs.Inspect", caught, func(x *scene) drill {
-		return x.shows(dashboard.Options{Jobs: throttled{x, "Inspect"}}, "/jobs?type=mutex&name=a", "")
-	}},
-	{"dashboard.Jobs.Release", caught, func(x *scene) drill {
-		o := dashboard.Options{Jobs: throttled{x, "Release"}, Authorize: allow}
-		return x.shows(o, "/action", "do=release&type=mutex&name=a&job=1")
-	}},
-}
+var dashboardRows = slices.Concat(
+	fields(caught, "Authorize", dashboard.Options{Authorize: allow}, func(x *scene, o *dashboard.Options) drill {
+		return x.shows(*o, "/action", "do=reload&target=weir.yaml")
+	}),
+	fields(caught, "Check", dashboard.Options{}, func(x *scene, o *dashboard.Options) drill { return x.shows(*o, "/check?url=/", "") }),
+	[]row{
+		{"dashboard.Options.Jobs dashboard.Jobs.Limiters", caught, func(x *scene) drill {
+			return x.shows(dashboard.Options{Jobs: throttled{x, "Limiters"}}, "/overview", "")
+		}},
+		{"dashboard.Jobs.Keys", caught, func(x *scene) drill {
+			return x.shows(dashboard.Options{Jobs: throttled{x, "Keys"}}, "/jobs?type=mutex&name=a", "")
+		}},
+		{"dashboard.Jobs.Inspect", caught, func(x *scene) drill {
+			return x.shows(dashboard.Options{Jobs: throttled{x, "Inspect"}}, "/jobs?type=mutex&name=a", "")
+		}},
+		{"dashboard.Jobs.Release", caught, func(x *scene) drill {
+			o := dashboard.Options{Jobs: throttled{x, "Release"}, Authorize: allow}
+			return x.shows(o, "/action", "do=release&type=mutex&name=a&job=1")
+		}},
+	},
+)

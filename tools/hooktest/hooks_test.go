@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var rows = slices.Concat(limiterRows, pipelineRows, strategyRows, registryRows, storeRows(), httpRows, dashboardRows)
+var rows = slices.Concat(limiterRows, pipelineRows, strategyRows, registryRows, telemetryRows, storeRows(), httpRows, dashboardRows)
 
 // known are the hooks whose rows fail, in one mode ("hook mode") or in several ("hook"), each with the reason. It is
 // to be empty.

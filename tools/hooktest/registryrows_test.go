@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -21,6 +22,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/storetest"
 	"github.com/weir-go/weir/strategies/chaos"
+	"github.com/weir-go/weir/strategies/fallback"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/telemetry"
 )
@@ -265,6 +267,26 @@ func ofBuild(x *scene) drill {
 	return x.registry(registry.Options{}, func(*registry.Builder) error { x.hit(); return nil }).first()
 }
 
+var telemetryRows = slices.Concat(
+	fields(caller, "Enrich SeverityFunc", telemetry.Options{
+		Enrich: func(_ context.Context, _ pipeline.Event, attrs []attribute.KeyValue) []attribute.KeyValue {
+			return attrs
+		},
+		SeverityFunc: func(e pipeline.Event) pipeline.Severity { return e.Severity },
+	}, func(x *scene, o *telemetry.Options) drill { return x.heardBy(*o) }),
+	fields(caller, "ResultFormatter", telemetry.Options{}, func(x *scene, o *telemetry.Options) drill {
+		o.Logger = slog.New(slog.NewTextHandler(x.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+		return x.heardBy(*o)
+	}),
+)
+
+// registered is for a function that a file names: the strategy is built of it, and the callback ends with err.
+func registered[F any](name, strategy string, err error, register func(*reload.Kinds, string, F), f F) row {
+	return row{"reload.Kinds." + name, caller, func(x *scene) drill {
+		return x.filed(kinds(func(k *reload.Kinds) { register(k, "f", hook(x, f)) }), strategy, err)
+	}}
+}
+
 var registryRows = []row{
 	{"registry.BuildFunc registry.Registry.Define(build) registry.Registry.GetOrDefine(build)", caught, ofBuild},
 	{"registry.Change.Define", caught, func(x *scene) drill {
@@ -334,35 +356,15 @@ var registryRows = []row{
 		return drill{do: b.uses("p"), also: b.uses("p")}
 	}},
 
-	{"reload.Kinds.RegisterHandle(handle)", caller, func(x *scene) drill {
-		return x.filed(kinds(func(k *reload.Kinds) { k.RegisterHandle("h", hook(x, failed)) }), "retry: {handle: h}", errBoom)
-	}},
-	{"reload.Kinds.RegisterPermits(permits)", caller, func(x *scene) drill {
-		k := kinds(func(k *reload.Kinds) { k.RegisterPermits("n", func(ctx context.Context) int { x.hit(ctx); return 1 }) })
-		return x.filed(k, "rate_limiter: {permits: n, concurrency: {permit_limit: 4}}", nil)
-	}},
-	{"reload.Kinds.RegisterKey(key)", caller, func(x *scene) drill {
-		k := kinds(func(k *reload.Kinds) { k.RegisterKey("k", func(ctx context.Context) string { x.hit(ctx); return "a" }) })
-		return x.filed(k, "rate_limiter: {partitioned: {key: k, each: {concurrency: {permit_limit: 4}}}}", nil)
-	}},
-	{"reload.Kinds.RegisterFallback(action)", caller, func(x *scene) drill {
-		k := kinds(func(k *reload.Kinds) {
-			k.RegisterFallback("f", func(ctx context.Context, _ any, _ error) (any, error) { x.hit(ctx); return nil, nil })
-		})
-		return x.filed(k, "fallback: {action: f}", errBoom)
-	}},
-	{"reload.Kinds.RegisterBehavior(behavior)", caller, func(x *scene) drill {
-		k := kinds(func(k *reload.Kinds) {
-			k.RegisterBehavior("b", func(ctx context.Context) error { x.hit(ctx); return nil })
-		})
-		return x.filed(k, "chaos_behavior: {behavior: b, enabled: true, rate: 1}", nil)
-	}},
-	{"reload.Kinds.RegisterOutcome(outcome)", caller, func(x *scene) drill {
-		k := kinds(func(k *reload.Kinds) {
-			k.RegisterOutcome("o", func(ctx context.Context) (chaos.Result, bool) { x.hit(ctx); return chaos.Result{Err: errBoom}, true })
-		})
-		return x.filed(k, "chaos_outcome: {outcome: o, enabled: true, rate: 1}", nil)
-	}},
+	registered("RegisterHandle(handle)", "retry: {handle: f}", errBoom, (*reload.Kinds).RegisterHandle, failed),
+	registered("RegisterPermits(permits)", "rate_limiter: {permits: f, concurrency: {permit_limit: 4}}", nil, (*reload.Kinds).RegisterPermits, one),
+	registered("RegisterKey(key)", "rate_limiter: {partitioned: {key: f, each: {concurrency: {permit_limit: 4}}}}", nil,
+		(*reload.Kinds).RegisterKey, func(context.Context) string { return "a" }),
+	registered("RegisterFallback(action)", "fallback: {action: f}", errBoom, (*reload.Kinds).RegisterFallback, fallback.Value[any](nil)),
+	registered("RegisterBehavior(behavior)", "chaos_behavior: {behavior: f, enabled: true, rate: 1}", nil,
+		(*reload.Kinds).RegisterBehavior, func(context.Context) error { return nil }),
+	registered("RegisterOutcome(outcome)", "chaos_outcome: {outcome: f, enabled: true, rate: 1}", nil,
+		(*reload.Kinds).RegisterOutcome, func(context.Context) (chaos.Result, bool) { return chaos.Result{Err: errBoom}, true }),
 	{"reload.RegisterStrategy(build)", caught, func(x *scene) drill {
 		k := kinds(func(k *reload.Kinds) {
 			reload.RegisterStrategy(k, "own", func(*registry.Builder, struct{}) (pipeline.Strategy, error) {
@@ -383,8 +385,7 @@ var registryRows = []row{
 	}},
 	{"reload.Section.Names reload.Section.Check", caught, func(x *scene) drill {
 		return x.parsed(reload.Section[struct{}]{
-			Names: func(*reload.Names, struct{}) { x.hit() },
-			Check: func(*reload.File, struct{}) error { x.hit(); return nil },
+			Names: func(*reload.Names, struct{}) { x.hit() }, Check: func(*reload.File, struct{}) error { x.hit(); return nil },
 		})
 	}},
 	{"reload.Section.Pipelines", caught, func(x *scene) drill {
@@ -457,19 +458,6 @@ var registryRows = []row{
 		}, also: x.tries(l)}
 	}},
 
-	{"telemetry.Options.Enrich", caller, func(x *scene) drill {
-		return x.heardBy(telemetry.Options{Enrich: func(ctx context.Context, _ pipeline.Event, attrs []attribute.KeyValue) []attribute.KeyValue {
-			x.hit(ctx)
-			return attrs
-		}})
-	}},
-	{"telemetry.Options.SeverityFunc", caller, func(x *scene) drill {
-		return x.heardBy(telemetry.Options{SeverityFunc: func(e pipeline.Event) pipeline.Severity { x.hit(); return e.Severity }})
-	}},
-	{"telemetry.Options.ResultFormatter", caller, func(x *scene) drill {
-		return x.heardBy(telemetry.Options{Logger: slog.New(slog.NewTextHandler(x.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
-			ResultFormatter: func(any) any { x.hit(); return nil }})
-	}},
 	{"telemetry.Options.Logger", caller, func(x *scene) drill {
 		return x.heardBy(telemetry.Options{Logger: slog.New(handler{x})})
 	}},

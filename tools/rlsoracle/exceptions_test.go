@@ -3,9 +3,14 @@
 package rlsoracle
 
 import (
+	"cmp"
+	"errors"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/stretchr/testify/assert"
@@ -15,24 +20,25 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/transport/weirrls"
 )
 
-// An exception is what weirrls does otherwise than the other server, on purpose, also for its windows. The answers are as in
-// a scenario.
+// An exception is what weirrls does otherwise than the other server, on purpose: docs/envoy.md has them in a table.
 type exception struct {
-	name, why    string
-	rules        string
-	steps        []exceptional
-	newerIsEqual bool // newer versions of the other server do as weirrls does
+	name, why string
+	rules     string
+	steps     []exceptional
 }
 
-// exceptional is a request and the answers to it. "error" stands for a gRPC error, "panic" for a panic.
+// exceptional is a request, and the answers of the other server, of windows of weirrls, and of exact limits with the same
+// numbers. An answer is the overall code and, for each descriptor, what is left, "over", or "none" where there is no limit; or
+// "error" or "panic". In a request, +3 behind a descriptor are its hits.
 type exceptional struct {
-	after        time.Duration
-	ask          string
-	change       func(r *ratelimitv3.RateLimitRequest)
-	theirs, ours string
+	after               time.Duration
+	ask                 string
+	change              func(r *ratelimitv3.RateLimitRequest)
+	theirs, ours, exact string // exact is that of ours if it is empty
 }
 
 const tenAMinute = `
@@ -77,7 +83,7 @@ descriptors:
 			{after: untilTheHour, ask: "edge a=x", change: limitOf(5, typev3.RateLimitUnit_MINUTE, 0), theirs: "OK 4", ours: "OK 4"},
 			{ask: "edge a=x", change: limitOf(5, typev3.RateLimitUnit_HOUR, 0), theirs: "OK 3", ours: "OK 4"},
 			// A rule and a limit that the request brings with it have one counter in one unit, for both.
-			{ask: "edge a=x", theirs: "OK 7", ours: "OK 8"},
+			{ask: "edge a=x", theirs: "OK 7", ours: "OK 8", exact: "OK 9"},
 		},
 	},
 	{
@@ -110,16 +116,43 @@ descriptors:
 		},
 	},
 	{
-		name: "quota_mode", why: "Older versions of the other server never reject by a quota, and call it OK.",
-		rules: quotas, newerIsEqual: true,
+		name: "a rejected request", why: "Windows count it, as the other server does, and exact limits do not: neither the hits nor those of the other limits.",
+		rules: `
+domain: edge
+descriptors:
+- {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}
+- {key: b, rate_limit: {unit: hour, requests_per_unit: 3}}
+`,
 		steps: []exceptional{
-			{ask: "rl service=service_1 service=service_2+3", theirs: "OK 0 0", ours: "OK 0 over"},
-			{ask: "rl service=service_1 service=service_2", theirs: "OK 0 0", ours: "OVER_LIMIT over over"},
+			{ask: "edge a=x+1 b=x+3", theirs: "OK 9 0", ours: "OK 9 0"},
+			{ask: "edge a=x+1 b=x+1", theirs: "OVER_LIMIT 8 over", ours: "OVER_LIMIT 8 over", exact: "OVER_LIMIT 9 over"},
+			{ask: "edge a=x+10", theirs: "OVER_LIMIT over", ours: "OVER_LIMIT over"},
+			{ask: "edge a=x+9", theirs: "OVER_LIMIT over", ours: "OVER_LIMIT over", exact: "OK 0"},
 		},
 	},
 	{
-		name: "middle wildcards", why: "For older versions of the other server, a * that is not the last character is one like any other.",
-		newerIsEqual: true,
+		name: "a look", why: "For windows it passes until more than the limit was counted, so requests that ask with 0 and report 1 are one more than the limit.",
+		rules: tenAMinute,
+		steps: []exceptional{
+			{ask: "edge a=x+10", theirs: "OK 0", ours: "OK 0"},
+			{ask: "edge a=x+0", theirs: "OK 0", ours: "OK 0", exact: "OVER_LIMIT over"},
+		},
+	},
+	{
+		name: "quota_mode", why: "The module of the other server never rejects by a quota, and calls it OK; newer versions do as weirrls does.",
+		rules: `
+domain: rl
+descriptors:
+- {key: service, value: service_1, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
+- {key: service, value: service_2, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 2}}
+`,
+		steps: []exceptional{
+			{ask: "rl service=service_1 service=service_2+3", theirs: "OK 0 0", ours: "OK 0 over"},
+			{ask: "rl service=service_1 service=service_2", theirs: "OK 0 0", ours: "OVER_LIMIT over over", exact: "OK over 1"},
+		},
+	},
+	{
+		name: "middle wildcards", why: "For the module of the other server, a * that is not the last character is one like any other; newer versions do as weirrls does.",
 		rules: `
 domain: edge
 descriptors:
@@ -133,90 +166,114 @@ descriptors:
 }
 
 func TestExceptions(t *testing.T) {
-	addr, flush := onMiniredis(t)
-	other := newOtherServer(t, addr, flush, switches{})
+	other := onMiniredis(t, switches{})
 	for _, e := range exceptions {
 		t.Run(e.name, func(t *testing.T) {
 			rules := parseRules(t, e.rules)
 			require.NoError(t, other.use(rules))
 			inBubble(t, func(t *testing.T) {
-				service := ours(t, rules, switches{})
+				services := map[string]asker{"other": other.now, "ours": asking(ours(t, rules, switches{})), "exact": asking(exact(t, rules))}
 				for i, s := range e.steps {
 					time.Sleep(s.after)
 					r := parseRequest(t, s.ask)
 					if s.change != nil {
 						s.change(r)
 					}
-					want := s.theirs
-					if e.newerIsEqual && other.newer() {
-						want = s.ours
+					for name, want := range map[string]string{"other": s.theirs, "ours": s.ours, "exact": cmp.Or(s.exact, s.ours)} {
+						assert.Equal(t, want, outcomeOf(services[name], r), "request %d to %s", i+1, name)
 					}
-					assert.Equal(t, want, outcomeOf(other.ask(time.Now(), proto.CloneOf(r))), "request %d to the other server", i+1)
-					response, err := service.ShouldRateLimit(t.Context(), r)
-					assert.Equal(t, s.ours, outcomeOf(answer{response: response, err: err}), "request %d", i+1)
 				}
 			})
 		})
 	}
 }
 
-func outcomeOf(a answer) string {
-	switch {
-	case a.panicked != nil:
-		return "panic"
-	case a.err != nil:
-		return "error"
-	default:
-		return outcome(a.response)
+// now asks the other server at this moment. A panic is an error.
+func (o *otherServer) now(r *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
+	a := o.ask(time.Now(), r)
+	if a.panicked != nil {
+		return nil, errPanic
 	}
+	return a.response, a.err
 }
 
-// Both return an error for a request that is not one, the other server with a code that says nothing.
+var errPanic = errors.New("panic")
+
+// outcomeOf asks, and returns the answer as it stands in an exception.
+func outcomeOf(ask asker, r *ratelimitv3.RateLimitRequest) string {
+	response, err := ask(proto.CloneOf(r))
+	switch {
+	case errors.Is(err, errPanic):
+		return "panic"
+	case err != nil:
+		return "error"
+	}
+	words := []string{response.OverallCode.String()}
+	for _, s := range response.Statuses {
+		switch {
+		case s.Code == ratelimitv3.RateLimitResponse_OVER_LIMIT:
+			words = append(words, "over")
+		case s.CurrentLimit != nil:
+			words = append(words, strconv.FormatUint(uint64(s.LimitRemaining), 10))
+		default:
+			words = append(words, "none")
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// parseRequest reads the request of an exception.
+func parseRequest(t *testing.T, text string) *ratelimitv3.RateLimitRequest {
+	t.Helper()
+	domain, rest, _ := strings.Cut(text, " ")
+	r := &ratelimitv3.RateLimitRequest{Domain: domain}
+	for word := range strings.FieldsSeq(rest) {
+		pair, hits, ok := strings.Cut(word, "+")
+		key, value, _ := strings.Cut(pair, "=")
+		d := &commonv3.RateLimitDescriptor{Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: key, Value: value}}}
+		if ok {
+			n, err := strconv.ParseUint(hits, 10, 64)
+			require.NoError(t, err)
+			d.HitsAddend = wrapperspb.UInt64(n)
+		}
+		r.Descriptors = append(r.Descriptors, d)
+	}
+	return r
+}
+
+// exact returns our service with exact limits instead of windows: fixed windows of weir.
+func exact(t *testing.T, rules []*domainRules) *weirrls.Service {
+	t.Helper()
+	domain := rules[0].ours()
+	for _, d := range domain.Descriptors {
+		lengths := map[weirrls.Unit]time.Duration{weirrls.Minute: time.Minute, weirrls.Hour: time.Hour}
+		w := d.Limit.Window
+		perKey, err := weirrls.PerKey(limiter.FactoryFor[string](limiter.FixedWindowOptions{
+			PermitLimit: int(w.RequestsPerUnit), Window: lengths[w.Unit],
+		}), nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, perKey.Close()) })
+		d.Limit.Window, d.Limit.Partitioned = nil, perKey
+	}
+	compiled, err := weirrls.NewRules(domain)
+	require.NoError(t, err)
+	service, err := weirrls.NewService(compiled, nil)
+	require.NoError(t, err)
+	return service
+}
+
+// TestException_malformedRequests: both return an error, the other server with a code that says nothing.
 func TestException_malformedRequests(t *testing.T) {
-	addr, flush := onMiniredis(t)
-	other := newOtherServer(t, addr, flush, switches{})
+	other := onMiniredis(t, switches{})
 	rules := parseRules(t, tenAMinute)
 	require.NoError(t, other.use(rules))
 	service := ours(t, rules, switches{})
-	for name, r := range map[string]*ratelimitv3.RateLimitRequest{
-		"no domain":      {Descriptors: parseRequest(t, "edge a=x").Descriptors},
-		"no descriptors": {Domain: "edge"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			theirs := other.ask(time.Now(), r)
-			require.Error(t, theirs.err)
-			assert.Equal(t, codes.Unknown, status.Code(theirs.err))
-			_, err := service.ShouldRateLimit(t.Context(), r)
-			require.Error(t, err)
-			assert.Equal(t, codes.InvalidArgument, status.Code(err))
-		})
+	for _, r := range []*ratelimitv3.RateLimitRequest{{Descriptors: parseRequest(t, "edge a=x").Descriptors}, {Domain: "edge"}} {
+		assert.Equal(t, codes.Unknown, status.Code(other.ask(time.Now(), r).err))
+		_, err := service.ShouldRateLimit(t.Context(), r)
+		assert.Equal(t, codes.InvalidArgument, status.Code(err))
 	}
-	t.Run("no entries", func(t *testing.T) {
-		r := &ratelimitv3.RateLimitRequest{Domain: "edge", Descriptors: []*commonv3.RateLimitDescriptor{{}}}
-		theirs := other.ask(time.Now(), r)
-		require.NoError(t, theirs.err)
-		response, err := service.ShouldRateLimit(t.Context(), r)
-		require.NoError(t, err)
-		assert.Equal(t, text(theirs.response), text(response))
-	})
-}
-
-// The other server counts hits of rejected requests against limits that requests bring with them. weirrls does with
-// OverridesCountRejected, and else not: see TestOracle for the former.
-func TestException_overridesAreExact(t *testing.T) {
-	rules := parseRules(t, tenAMinute)
-	inBubble(t, func(t *testing.T) {
-		service := exact(t, rules)
-		ask := func(text string) string {
-			r := parseRequest(t, text)
-			limitOf(5, typev3.RateLimitUnit_MINUTE, 0)(r)
-			response, err := service.ShouldRateLimit(t.Context(), r)
-			require.NoError(t, err)
-			return outcome(response)
-		}
-		assert.Equal(t, "OK 2", ask("edge a=x+3"))
-		assert.Equal(t, "OVER_LIMIT over", ask("edge a=x+3"))
-		assert.Equal(t, "OK 0", ask("edge a=x+2"))
-		assert.Equal(t, "OVER_LIMIT over", ask("edge a=x+0"))
-	})
+	noEntries := &ratelimitv3.RateLimitRequest{Domain: "edge", Descriptors: []*commonv3.RateLimitDescriptor{{}}}
+	assert.Equal(t, "OK none", outcomeOf(other.now, noEntries))
+	assert.Equal(t, "OK none", outcomeOf(asking(service), noEntries))
 }

@@ -12,7 +12,7 @@ import (
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
@@ -38,7 +38,7 @@ func (c testCase) String() string {
 		if s.after > 0 {
 			fmt.Fprintf(&b, "# %v pass\n", s.after)
 		}
-		fmt.Fprintf(&b, "# request %d\n%s\n", i+1, oneBlank(protojson.Format(s.request)))
+		fmt.Fprintf(&b, "# request %d\n%s\n", i+1, prototext.Format(s.request))
 	}
 	return b.String()
 }
@@ -46,20 +46,15 @@ func (c testCase) String() string {
 // A generator makes cases at random. Small alphabets make rules and requests meet.
 type generator struct {
 	*rand.Rand
-	newer bool // for a newer version of the other server
-	// metadata is true in a case whose rules have metadata and no names of metrics: with detailed_metric, and where
-	// value_to_metric changes a name, the newer version loses the metadata.
-	metadata bool
 	// still is true for cases in real time: no time passes between requests, and all units are long.
 	still bool
 }
 
-// Keys and values have no "_", by which the other server joins them: see TestException_joinedKeys.
+// Keys and values have no "_", by which the other server joins them: see TestExceptions.
 var (
 	keys     = []string{"a", "b", "c"}
 	values   = []string{"x", "x/1", "x/2/z", "y", "x/*", "*", ""}
 	patterns = []string{"", "", "x", "y", "x/1", "x/*", "x*", "*"}
-	newer    = []string{"x/*/z", "*z", "*/*"} // patterns that the newer version has
 	names    = []string{"one", "two", "three"}
 	lengths  = []string{"second", "second", "minute", "minute", "hour", "day", "week", "month", "year", "Minute", "HOUR"}
 )
@@ -70,7 +65,6 @@ func pick[T any](g *generator, from []T) T { return from[g.IntN(len(from))] }
 func (g *generator) chance(n int) bool { return g.IntN(n) == 0 }
 
 func (g *generator) testCase() testCase {
-	g.metadata = g.newer && g.chance(2)
 	c := testCase{rules: []*domainRules{{Domain: "edge", Descriptors: g.rules(3)}}}
 	if g.chance(3) {
 		c.rules = append(c.rules, &domainRules{Domain: "mesh", Descriptors: g.rules(2)})
@@ -103,7 +97,7 @@ func (g *generator) pause() time.Duration {
 func (g *generator) rules(depth int) []*rule {
 	var all []*rule
 	for range 1 + g.IntN(4) {
-		r := &rule{Key: pick(g, keys), Value: g.pattern()}
+		r := &rule{Key: pick(g, keys), Value: pick(g, patterns)}
 		if slices.ContainsFunc(all, func(other *rule) bool { return other.Key == r.Key && other.Value == r.Value }) {
 			continue
 		}
@@ -117,26 +111,11 @@ func (g *generator) rules(depth int) []*rule {
 			}
 		}
 		r.ShadowMode, r.QuotaMode = g.chance(8), g.chance(6)
-		if !g.metadata {
-			r.DetailedMetric, r.ValueToMetric = g.chance(8), g.chance(8)
-		}
+		r.DetailedMetric, r.ValueToMetric = g.chance(8), g.chance(8)
 		r.ShareThreshold = strings.HasSuffix(r.Value, "*") && g.chance(2)
-		if g.newer && strings.Contains(r.Value, "*") {
-			r.ShareThreshold = g.chance(2)
-		}
-		if g.metadata && g.chance(2) {
-			r.Metadata = g.anyMetadata()
-		}
 		all = append(all, r)
 	}
 	return all
-}
-
-func (g *generator) pattern() string {
-	if g.newer && g.chance(3) {
-		return pick(g, newer)
-	}
-	return pick(g, patterns)
 }
 
 func (g *generator) rateLimit() *rateLimit {
@@ -158,16 +137,6 @@ func (g *generator) rateLimit() *rateLimit {
 		l.Unit = pick(g, []string{"hour", "day", "week", "month", "year"})
 	}
 	return l
-}
-
-// anyMetadata returns metadata without objects in it: the newer version merges those of a request into those of the rules,
-// where later requests find them.
-func (g *generator) anyMetadata() map[string]any {
-	m := map[string]any{}
-	for range 1 + g.IntN(2) {
-		m[pick(g, keys)] = pick(g, []any{1, 2.5, true, false, "one", "two", []any{"one", 2.5, true, nil}})
-	}
-	return m
 }
 
 func (g *generator) request(rules []*domainRules) *ratelimitv3.RateLimitRequest {
@@ -223,7 +192,7 @@ func (g *generator) value(pattern string) string {
 
 // override returns the limit that a descriptor brings with it. Its entries have a last one of their own, because the other
 // server counts the hits of a rule and of an override, and those of overrides in different units, in one counter at times:
-// see TestException_sharedCounter.
+// see TestExceptions.
 func (g *generator) override(d *commonv3.RateLimitDescriptor) *commonv3.RateLimitDescriptor_RateLimitOverride {
 	unit := typev3.RateLimitUnit(1 + g.IntN(6))
 	if g.still {

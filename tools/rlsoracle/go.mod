@@ -11,6 +11,7 @@ require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/envoyproxy/ratelimit v1.4.1-0.20260122083618-3fb702589d36
+	github.com/google/go-cmp v0.7.0
 	github.com/lyft/gostats v0.4.14
 	github.com/sirupsen/logrus v1.9.3
 	github.com/stretchr/testify v1.12.1

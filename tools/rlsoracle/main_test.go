@@ -4,7 +4,6 @@ package rlsoracle
 
 import (
 	"io"
-	"os"
 	"testing"
 
 	"github.com/sirupsen/logrus"
@@ -16,18 +15,5 @@ import (
 // The other service waits for new rules as long as the program runs.
 func TestMain(m *testing.M) {
 	logrus.SetOutput(io.Discard)
-	goleak.VerifyTestMain(runner{testserver.Runner(m)},
-		goleak.IgnoreAnyFunction("github.com/envoyproxy/ratelimit/src/service.NewService.func1"))
-}
-
-// A runner removes what the tests have built.
-type runner struct{ goleak.TestingM }
-
-func (r runner) Run() int {
-	defer func() {
-		if builds != "" {
-			_ = os.RemoveAll(builds)
-		}
-	}()
-	return r.TestingM.Run()
+	goleak.VerifyTestMain(testserver.Runner(m), goleak.IgnoreAnyFunction("github.com/envoyproxy/ratelimit/src/service.NewService.func1"))
 }

@@ -3,9 +3,11 @@
 package rlsoracle
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"math/rand"
+	"net"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -100,11 +102,26 @@ func newOtherService(cache limiter.RateLimitCache, o *otherServer) ratelimit.Rat
 	return ratelimit.NewService(cache, neverUpdates{}, o.manager, nil, o, false, true, false)
 }
 
-// onMiniredis returns the address of a Redis in this process, and what empties it.
-func onMiniredis(t *testing.T) (addr string, flush func()) {
+// onMiniredis returns a service with a Redis in this process.
+func onMiniredis(t *testing.T, s switches) *otherServer {
 	t.Helper()
 	server := miniredis.RunT(t)
-	return server.Addr(), server.FlushAll
+	return newOtherServer(t, server.Addr(), server.FlushAll, s)
+}
+
+// flushRedis returns what empties a Redis.
+func flushRedis(t *testing.T, addr string) func() {
+	return func() {
+		conn, err := net.Dial("tcp", addr)
+		require.NoError(t, err)
+		defer func() { _ = conn.Close() }()
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_, err = fmt.Fprint(conn, "FLUSHALL\r\n")
+		require.NoError(t, err)
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		require.NoError(t, err)
+		require.Equal(t, "+OK\r\n", line)
+	}
 }
 
 // A scope is a server that has measurements and nothing more.
@@ -178,13 +195,6 @@ func (o *otherServer) use(rules []*domainRules) error {
 type update struct{ config config.RateLimitConfig }
 
 func (u update) GetConfig() (config.RateLimitConfig, any) { return u.config, nil }
-
-// newer reports whether the other server is newer than the newest one that can be had as a Go module when this was
-// written: its rules have metadata.
-func (o *otherServer) newer() bool {
-	_, err := o.load(false, "domain: a\ndescriptors: [{key: a, metadata: {b: c}}]\n")
-	return err == nil
-}
 
 // otherFolder returns the folder of the other server's module, which Go has downloaded to build the tests.
 func otherFolder(t *testing.T) string {

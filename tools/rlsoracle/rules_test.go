@@ -21,15 +21,14 @@ type domainRules struct {
 // A rule is a descriptor of the other server's file.
 type rule struct {
 	Key            string
-	Value          string         `yaml:",omitempty"`
-	RateLimit      *rateLimit     `yaml:"rate_limit,omitempty"`
-	Descriptors    []*rule        `yaml:",omitempty"`
-	ShadowMode     bool           `yaml:"shadow_mode,omitempty"`
-	QuotaMode      bool           `yaml:"quota_mode,omitempty"`
-	DetailedMetric bool           `yaml:"detailed_metric,omitempty"`
-	ValueToMetric  bool           `yaml:"value_to_metric,omitempty"`
-	ShareThreshold bool           `yaml:"share_threshold,omitempty"`
-	Metadata       map[string]any `yaml:",omitempty"`
+	Value          string     `yaml:",omitempty"`
+	RateLimit      *rateLimit `yaml:"rate_limit,omitempty"`
+	Descriptors    []*rule    `yaml:",omitempty"`
+	ShadowMode     bool       `yaml:"shadow_mode,omitempty"`
+	QuotaMode      bool       `yaml:"quota_mode,omitempty"`
+	DetailedMetric bool       `yaml:"detailed_metric,omitempty"`
+	ValueToMetric  bool       `yaml:"value_to_metric,omitempty"`
+	ShareThreshold bool       `yaml:"share_threshold,omitempty"`
 }
 
 type rateLimit struct {
@@ -42,16 +41,12 @@ type rateLimit struct {
 
 type replaced struct{ Name string }
 
-// parseRules reads files of the other server.
-func parseRules(t *testing.T, files ...string) []*domainRules {
+// parseRules reads a file of the other server.
+func parseRules(t *testing.T, file string) []*domainRules {
 	t.Helper()
-	var all []*domainRules
-	for _, file := range files {
-		var d domainRules
-		require.NoError(t, yaml.Unmarshal([]byte(file), &d))
-		all = append(all, &d)
-	}
-	return all
+	var d domainRules
+	require.NoError(t, yaml.Unmarshal([]byte(file), &d))
+	return []*domainRules{&d}
 }
 
 // file returns the rules as the other server reads them.
@@ -78,7 +73,7 @@ func ourDescriptors(rules []*rule) []weirrls.Descriptor {
 	for _, r := range rules {
 		d := weirrls.Descriptor{
 			Key: r.Key, Value: r.Value, Descriptors: ourDescriptors(r.Descriptors), ShareThreshold: r.ShareThreshold,
-			DetailedMetric: r.DetailedMetric, ValueToMetric: r.ValueToMetric, Metadata: r.Metadata,
+			DetailedMetric: r.DetailedMetric, ValueToMetric: r.ValueToMetric,
 		}
 		if l := r.RateLimit; l != nil {
 			d.Limit = &weirrls.Limit{Name: l.Name, Unlimited: l.Unlimited, Shadow: r.ShadowMode, Quota: r.QuotaMode}

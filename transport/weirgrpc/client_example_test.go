@@ -23,17 +23,25 @@ import (
 	"github.com/weir-go/weir/transport/weirgrpc"
 )
 
+// busyService rejects the first call, and says when to come back.
+type busyService struct {
+	exampleService
+	calls atomic.Int32
+}
+
+func (s *busyService) UnaryCall(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+	if s.calls.Add(1) == 1 {
+		_ = grpc.SetTrailer(ctx, metadata.Pairs("grpc-retry-pushback-ms", "20"))
+		return nil, status.Error(codes.ResourceExhausted, "not yet")
+	}
+	return &testpb.SimpleResponse{Username: "ann"}, nil
+}
+
 // A client that makes at most 100 calls a second, gives each attempt five seconds, and repeats what failed and can be
 // repeated. The server rejects the first call and says when to come back.
 func ExampleNewClient() {
-	var calls atomic.Int32
-	target, stop := serve(&service{unary: func(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
-		if calls.Add(1) == 1 {
-			_ = grpc.SetTrailer(ctx, metadata.Pairs("grpc-retry-pushback-ms", "20"))
-			return nil, status.Error(codes.ResourceExhausted, "not yet")
-		}
-		return &testpb.SimpleResponse{Username: "ann"}, nil
-	}})
+	service := new(busyService)
+	target, stop := serve(service)
 	defer stop()
 
 	bucket, err := limiter.NewTokenBucket(limiter.TokenBucketOptions{
@@ -64,7 +72,7 @@ func ExampleNewClient() {
 	defer conn.Close()
 	reply, err := testpb.NewTestServiceClient(conn).UnaryCall(context.Background(), &testpb.SimpleRequest{})
 	fmt.Println(reply.GetUsername(), err)
-	fmt.Println(calls.Load(), "calls")
+	fmt.Println(service.calls.Load(), "calls")
 	// Output:
 	// ann <nil>
 	// 2 calls
@@ -73,7 +81,7 @@ func ExampleNewClient() {
 // Each method has the pipeline of its own that the registry keeps. A reload of the registry changes what the next call
 // goes through.
 func ExampleClientOptions_pipelines() {
-	target, stop := serve(&service{})
+	target, stop := serve(exampleService{})
 	defer stop()
 
 	limit := 1
@@ -117,7 +125,7 @@ func ExampleClientOptions_pipelines() {
 
 // A client that makes at most one call at a time of each method.
 func ExampleOutgoingMethod() {
-	target, stop := serve(&service{})
+	target, stop := serve(exampleService{})
 	defer stop()
 
 	perMethod, err := weirgrpc.PerKey(limiter.FactoryFor[string](limiter.ConcurrencyOptions{PermitLimit: 1}), nil)

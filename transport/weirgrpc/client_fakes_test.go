@@ -1,4 +1,4 @@
-package weirgrpc_test
+package weirgrpc
 
 import (
 	"context"
@@ -21,15 +21,6 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/transport/weirgrpc"
-)
-
-// The methods of the service.
-const (
-	unaryMethod  = "/grpc.testing.TestService/UnaryCall"
-	emptyMethod  = "/grpc.testing.TestService/EmptyCall"
-	outputMethod = "/grpc.testing.TestService/StreamingOutputCall"
-	duplexMethod = "/grpc.testing.TestService/FullDuplexCall"
 )
 
 // A service answers as the test says. Without a function it answers with empty messages.
@@ -92,16 +83,33 @@ func (s *service) FullDuplexCall(stream grpc.BidiStreamingServer[testpb.Streamin
 // serve serves the service on a loopback TCP port.
 func serve(s testpb.TestServiceServer, options ...grpc.ServerOption) (target string, stop func()) {
 	listener := weir.Must(net.Listen("tcp", "127.0.0.1:0"))
+	return listener.Addr().String(), serveOn(listener, s, options...)
+}
+
+func serveOn(listener net.Listener, s testpb.TestServiceServer, options ...grpc.ServerOption) (stop func()) {
 	server := grpc.NewServer(options...)
 	testpb.RegisterTestServiceServer(server, s)
 	go func() { _ = server.Serve(listener) }()
-	return listener.Addr().String(), server.Stop
+	return server.Stop
 }
 
 // A wire is how a test connects its client and its server.
 type wire func(t *testing.T, s testpb.TestServiceServer, serverOptions []grpc.ServerOption, dialOptions ...grpc.DialOption) *grpc.ClientConn
 
 var wires = map[string]wire{"bufconn": overBufconn, "tcp": overTCP}
+
+func eachWire(t *testing.T, test func(t *testing.T, w wire)) {
+	for name, w := range wires {
+		t.Run(name, func(t *testing.T) { test(t, w) })
+	}
+}
+
+// limited returns a client of the service behind the limits.
+func limited(t *testing.T, w wire, l *Limits, s *service, dial ...grpc.DialOption) testpb.TestServiceClient {
+	return testpb.NewTestServiceClient(w(t, s, []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(l.UnaryInterceptor()), grpc.ChainStreamInterceptor(l.StreamInterceptor()),
+	}, dial...))
+}
 
 func overTCP(t *testing.T, s testpb.TestServiceServer, serverOptions []grpc.ServerOption, dialOptions ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
@@ -112,11 +120,8 @@ func overTCP(t *testing.T, s testpb.TestServiceServer, serverOptions []grpc.Serv
 func overBufconn(t *testing.T, s testpb.TestServiceServer, serverOptions []grpc.ServerOption, dialOptions ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	listener := bufconn.Listen(1 << 20)
-	server := grpc.NewServer(serverOptions...)
-	testpb.RegisterTestServiceServer(server, s)
-	go func() { _ = server.Serve(listener) }()
 	dial := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) })
-	return connect(t, "passthrough:///bufconn", server.Stop, append(dialOptions, dial)...)
+	return connect(t, "passthrough:///bufconn", serveOn(listener, s, serverOptions...), append(dialOptions, dial)...)
 }
 
 func connect(t *testing.T, target string, stop func(), options ...grpc.DialOption) *grpc.ClientConn {
@@ -131,15 +136,15 @@ func connect(t *testing.T, target string, stop func(), options ...grpc.DialOptio
 }
 
 // guarded returns a client of the service whose calls go through the strategies.
-func guarded(t *testing.T, w wire, s testpb.TestServiceServer, o *weirgrpc.ClientOptions, strategies ...pipeline.Strategy) testpb.TestServiceClient {
+func guarded(t *testing.T, w wire, s testpb.TestServiceServer, o *ClientOptions, strategies ...pipeline.Strategy) testpb.TestServiceClient {
 	t.Helper()
-	client, err := weirgrpc.NewClient(weir.Must(pipeline.New("api", strategies...)), o)
+	client, err := NewClient(weir.Must(pipeline.New("api", strategies...)), o)
 	require.NoError(t, err)
 	return testpb.NewTestServiceClient(w(t, s, nil, client.DialOptions()...))
 }
 
 // idempotent makes all methods idempotent.
-var idempotent = &weirgrpc.ClientOptions{IdempotentMethods: []string{"*"}}
+var idempotent = &ClientOptions{IdempotentMethods: []string{"*"}}
 
 // rejection returns an error with a RetryInfo.
 func rejection(code codes.Code, wait time.Duration) error {
@@ -158,9 +163,9 @@ func pushBack(ctx context.Context, values ...string) {
 }
 
 // intercept returns the interceptor of unary calls through the strategies, for calls without a connection.
-func intercept(t *testing.T, o *weirgrpc.ClientOptions, strategies ...pipeline.Strategy) grpc.UnaryClientInterceptor {
+func intercept(t *testing.T, o *ClientOptions, strategies ...pipeline.Strategy) grpc.UnaryClientInterceptor {
 	t.Helper()
-	client, err := weirgrpc.NewClient(weir.Must(pipeline.New("api", strategies...)), o)
+	client, err := NewClient(weir.Must(pipeline.New("api", strategies...)), o)
 	require.NoError(t, err)
 	return client.UnaryInterceptor()
 }

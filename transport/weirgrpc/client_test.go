@@ -1,4 +1,4 @@
-package weirgrpc_test
+package weirgrpc
 
 import (
 	"context"
@@ -28,7 +28,6 @@ import (
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
-	"github.com/weir-go/weir/transport/weirgrpc"
 )
 
 // retrying returns a retry without a backoff of its own.
@@ -50,7 +49,7 @@ func answering(calls *atomic.Int32, errs ...error) *service {
 }
 
 func TestNewClient_InvalidOptions(t *testing.T) {
-	_, err := weirgrpc.NewClient(nil, &weirgrpc.ClientOptions{
+	_, err := NewClient(nil, &ClientOptions{
 		Pipelines:         map[string]*pipeline.Pipeline{"/a.B/C": nil, "a.B/C": nil, "/a.B/": nil, "/a.B": nil, "": nil},
 		IdempotentMethods: []string{"/a.B/*", "*", "/*/C", "/a.B/C/D"},
 	})
@@ -77,12 +76,12 @@ func TestClientOptions_Pipelines(t *testing.T) {
 		{"strange", "all"},
 		{"/a.B/None", "sent"},
 	} {
-		client := weir.Must(weirgrpc.NewClient(named("default"), &weirgrpc.ClientOptions{Pipelines: pipelines}))
+		client := weir.Must(NewClient(named("default"), &ClientOptions{Pipelines: pipelines}))
 		err := client.UnaryInterceptor()(t.Context(), c.method, nil, new(int), nil, failing(errors.New("sent")))
 		assert.ErrorContains(t, err, c.want, c.method)
 	}
 	delete(pipelines, "*")
-	client := weir.Must(weirgrpc.NewClient(named("default"), &weirgrpc.ClientOptions{Pipelines: pipelines}))
+	client := weir.Must(NewClient(named("default"), &ClientOptions{Pipelines: pipelines}))
 	err := client.UnaryInterceptor()(t.Context(), "/c.D/E", nil, new(int), nil, failing(nil))
 	assert.ErrorContains(t, err, "default")
 }
@@ -121,7 +120,7 @@ func TestClient_RetriesWhatIsSafe(t *testing.T) {
 		{"success", nil, nil, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for o, want := range map[*weirgrpc.ClientOptions]bool{nil: c.other, idempotent: c.idempotent} {
+			for o, want := range map[*ClientOptions]bool{nil: c.other, idempotent: c.idempotent} {
 				var calls atomic.Int32
 				api := guarded(t, overBufconn, &service{unary: func(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
 					if calls.Add(1) > 1 {
@@ -164,15 +163,15 @@ func TestClient_IdempotencyLevelOfTheProto(t *testing.T) {
 	// test registers a file of its own.
 	registerLevels(t)
 	for method, want := range map[string]bool{"/weir.test.Levels/Read": true, "/weir.test.Levels/Put": true, "/weir.test.Levels/Add": false, "/weir.test.Levels/None": false, "": false} {
-		err := call(t, nil, method, failing(status.Error(codes.Unavailable, "")))
-		failure, ok := errors.AsType[*weirgrpc.StatusError](err)
+		err := callOnce(t, nil, method, failing(status.Error(codes.Unavailable, "")))
+		failure, ok := errors.AsType[*StatusError](err)
 		require.True(t, ok)
 		assert.Equal(t, want, failure.Retryable(), method)
 	}
 }
 
-// call makes a call of the method through an empty pipeline, without a connection.
-func call(t *testing.T, o *weirgrpc.ClientOptions, method string, invoker grpc.UnaryInvoker) error {
+// callOnce makes a call of the method through an empty pipeline, without a connection.
+func callOnce(t *testing.T, o *ClientOptions, method string, invoker grpc.UnaryInvoker) error {
 	t.Helper()
 	return intercept(t, o)(t.Context(), method, &testpb.Empty{}, &testpb.Empty{}, nil, invoker)
 }
@@ -182,7 +181,7 @@ func TestClient_RetriesWhatWasNotSent(t *testing.T) {
 	target, stop := serve(&service{})
 	stop()
 	retries := 0
-	client := weir.Must(weirgrpc.NewClient(weir.Must(pipeline.New("api", retrying(retry.Options{
+	client := weir.Must(NewClient(weir.Must(pipeline.New("api", retrying(retry.Options{
 		MaxRetries: 2, OnRetry: func(context.Context, pipeline.Event) { retries++ },
 	}))), nil))
 	conn := weir.Must(grpc.NewClient(target, append(client.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...))
@@ -197,15 +196,15 @@ func TestClient_RetriesWhatWasNotSent(t *testing.T) {
 	assert.Equal(t, 4, retries)
 
 	// An interceptor that drops the options hides whether the call was sent.
-	err = call(t, nil, unaryMethod, failing(status.Error(codes.Unavailable, "")))
-	failure, ok := errors.AsType[*weirgrpc.StatusError](err)
+	err = callOnce(t, nil, unaryMethod, failing(status.Error(codes.Unavailable, "")))
+	failure, ok := errors.AsType[*StatusError](err)
 	require.True(t, ok)
 	assert.False(t, failure.Retryable())
 }
 
 func TestClient_CodesThatHaveNoName(t *testing.T) {
-	err := call(t, nil, unaryMethod, failing(status.Error(codes.Code(99), "")))
-	failure, ok := errors.AsType[*weirgrpc.StatusError](err)
+	err := callOnce(t, nil, unaryMethod, failing(status.Error(codes.Code(99), "")))
+	failure, ok := errors.AsType[*StatusError](err)
 	require.True(t, ok)
 	assert.Equal(t, "_OTHER", failure.ErrorType())
 	assert.Equal(t, codes.Code(99), status.Code(err))
@@ -214,7 +213,7 @@ func TestClient_CodesThatHaveNoName(t *testing.T) {
 // A circuit breaker counts failures, and no statuses that say nothing about the server.
 func TestClientOptions_Failed(t *testing.T) {
 	for code, failed := range map[codes.Code]bool{codes.NotFound: false, codes.InvalidArgument: false, codes.Unavailable: true, codes.Internal: true} {
-		for _, o := range []*weirgrpc.ClientOptions{nil, {Failed: func(code codes.Code) bool { return code == codes.NotFound }}} {
+		for _, o := range []*ClientOptions{nil, {Failed: func(code codes.Code) bool { return code == codes.NotFound }}} {
 			breaker := circuitbreaker.New(&circuitbreaker.Options{FailureRatio: -1, ConsecutiveFailures: 1})
 			invoke := intercept(t, o, breaker)
 			err := invoke(t.Context(), unaryMethod, nil, &testpb.Empty{}, nil, failing(status.Error(code, "")))
@@ -335,7 +334,7 @@ func TestClient_StatusOfServerUnchanged(t *testing.T) {
 		for _, err := range []error{unary, err} {
 			assert.Equal(t, status.Convert(sent).Proto().String(), status.Convert(err).Proto().String(), name)
 			require.ErrorIs(t, err, sent, "as without the Client")
-			failure, ok := errors.AsType[*weirgrpc.StatusError](err)
+			failure, ok := errors.AsType[*StatusError](err)
 			require.True(t, ok)
 			assert.Equal(t, "RESOURCE_EXHAUSTED", failure.ErrorType())
 			after, ok := pipeline.RetryAfter(err)

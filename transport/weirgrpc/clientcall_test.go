@@ -1,4 +1,4 @@
-package weirgrpc_test
+package weirgrpc
 
 import (
 	"context"
@@ -30,7 +30,6 @@ import (
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
-	"github.com/weir-go/weir/transport/weirgrpc"
 )
 
 // The winner of a hedge fills in the caller's reply, header and trailer, and the loser nothing.
@@ -137,7 +136,7 @@ func TestClientUnary_CallerCancels(t *testing.T) {
 func TestClientUnary_Panics(t *testing.T) {
 	for name, leave := range map[string]func(){"panic": func() { panic("invoker") }, "goexit": runtime.Goexit} {
 		for kind, strategy := range map[string]pipeline.Strategy{"retry": retrying(retry.Options{}), "hedge": hedge.New(nil)} {
-			l, back := slots(t, 1)
+			l, back := returning(t, 1)
 			invoke := intercept(t, nil, strategy, ratelimit.New(l, nil))
 			done := make(chan any)
 			go func() {
@@ -278,9 +277,9 @@ func TestClientUnary_HedgeOfDynamicMessages(t *testing.T) {
 
 // A strategy can return a StatusError of another call, or one that is none.
 func TestClientUnary_StatusErrorOfAnotherCall(t *testing.T) {
-	other, ok := errors.AsType[*weirgrpc.StatusError](call(t, nil, emptyMethod, failing(status.Error(codes.NotFound, "kept"))))
+	other, ok := errors.AsType[*StatusError](callOnce(t, nil, emptyMethod, failing(status.Error(codes.NotFound, "kept"))))
 	require.True(t, ok)
-	for failure, code := range map[*weirgrpc.StatusError]codes.Code{other: codes.NotFound, new(weirgrpc.StatusError): codes.Unknown} {
+	for failure, code := range map[*StatusError]codes.Code{other: codes.NotFound, new(StatusError): codes.Unknown} {
 		for _, asResult := range []bool{false, true} {
 			returning := pipeline.StrategyFunc(func(context.Context, pipeline.Next) (any, error) {
 				if asResult {
@@ -307,7 +306,7 @@ func TestClient_FunctionsOfTheProgramThatDoNotReturn(t *testing.T) {
 				leave()
 			}
 		}
-		for name, o := range map[string]*weirgrpc.ClientOptions{
+		for name, o := range map[string]*ClientOptions{
 			"Failed":   {Failed: func(codes.Code) bool { once(); return true }},
 			"OnFinish": {},
 		} {
@@ -315,8 +314,8 @@ func TestClient_FunctionsOfTheProgramThatDoNotReturn(t *testing.T) {
 				"retry": retrying(retry.Options{MaxRetries: 1}), "hedge": hedge.New(&hedge.Options{Delay: -1}),
 			} {
 				t.Run(how+"/"+name+"/"+kind, func(t *testing.T) {
-					l, back := slots(t, 1)
-					client := weir.Must(weirgrpc.NewClient(weir.Must(pipeline.New("api", strategy, ratelimit.New(l, nil))), o))
+					l, back := returning(t, 1)
+					client := weir.Must(NewClient(weir.Must(pipeline.New("api", strategy, ratelimit.New(l, nil))), o))
 					var u unavailable
 					conn := overBufconn(t, u.service(), nil, grpc.WithUnaryInterceptor(client.UnaryInterceptor()))
 					api := testpb.NewTestServiceClient(conn)

@@ -1,4 +1,4 @@
-package weirgrpc_test
+package weirgrpc
 
 import (
 	"context"
@@ -15,8 +15,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
-
-	"github.com/weir-go/weir/transport/weirgrpc"
 )
 
 // rejecting returns an invoker that answers with the status and the trailer.
@@ -32,9 +30,9 @@ func rejecting(err error, pushback ...string) grpc.UnaryInvoker {
 }
 
 // asked returns the wait that the error of a call asks for, without a limit.
-func asked(t *testing.T, invoker grpc.UnaryInvoker) (failure *weirgrpc.StatusError, wait time.Duration, ok bool) {
+func asked(t *testing.T, invoker grpc.UnaryInvoker) (failure *StatusError, wait time.Duration, ok bool) {
 	t.Helper()
-	failure, found := errors.AsType[*weirgrpc.StatusError](call(t, nil, unaryMethod, invoker))
+	failure, found := errors.AsType[*StatusError](callOnce(t, nil, unaryMethod, invoker))
 	require.True(t, found)
 	wait, ok = failure.RetryAfter()
 	return failure, wait, ok

@@ -1,4 +1,4 @@
-package weirgrpc_test
+package weirgrpc
 
 import (
 	"context"
@@ -26,11 +26,10 @@ import (
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
-	"github.com/weir-go/weir/transport/weirgrpc"
 )
 
-// slots returns a concurrency limiter, and a function that fails the test unless all permits come back.
-func slots(t *testing.T, permits int) (l *limiter.Concurrency, back func()) {
+// returning returns a concurrency limiter, and a function that fails the test unless all permits come back.
+func returning(t *testing.T, permits int) (l *limiter.Concurrency, back func()) {
 	t.Helper()
 	l, err := limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: permits})
 	require.NoError(t, err)
@@ -57,9 +56,9 @@ func TestClientStream_PermitIsHeldUntilTheEnd(t *testing.T) {
 			},
 		} {
 			t.Run(name+"/"+end, func(t *testing.T) {
-				l, back := slots(t, 1)
+				l, back := returning(t, 1)
 				s := &service{}
-				client := weir.Must(weirgrpc.NewClient(weir.Must(pipeline.New("api", ratelimit.New(l, nil))), nil))
+				client := weir.Must(NewClient(weir.Must(pipeline.New("api", ratelimit.New(l, nil))), nil))
 				conn := w(t, s, nil, client.DialOptions()...)
 				api := testpb.NewTestServiceClient(conn)
 				ctx, cancel := context.WithCancel(t.Context())
@@ -117,10 +116,10 @@ func TestClientStream_RetryAfter(t *testing.T) {
 // call.
 func TestClientStream_Timeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, back := slots(t, 1)
+		l, back := returning(t, 1)
 		open := streaming(t, nil, ratelimit.New(l, nil), timeout.New(time.Second, nil))
 		silent := func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
-			return &silentStream{fakeStream{ctx: ctx}}, nil
+			return &silentStream{interceptedStream{ctx: ctx}}, nil
 		}
 		stream, err := open(t.Context(), bidi, nil, duplexMethod, silent)
 		require.NoError(t, err)
@@ -147,7 +146,7 @@ func TestClientStream_Timeout(t *testing.T) {
 }
 
 // A silentStream ends with its context, and answers nothing before.
-type silentStream struct{ fakeStream }
+type silentStream struct{ interceptedStream }
 
 func (s *silentStream) RecvMsg(any) error {
 	<-s.ctx.Done()
@@ -166,28 +165,28 @@ func opening(opened *int, errs ...error) grpc.Streamer {
 			}
 			return nil, err
 		}
-		return &fakeStream{ctx: ctx}, nil
+		return &interceptedStream{ctx: ctx}, nil
 	}
 }
 
-// A fakeStream is the stream of an interceptor: grpc-go does not call OnFinish for it.
-type fakeStream struct {
+// A interceptedStream is the stream of an interceptor: grpc-go does not call OnFinish for it.
+type interceptedStream struct {
 	grpc.ClientStream
 	ctx  context.Context
 	recv error
 }
 
-func (s *fakeStream) Header() (metadata.MD, error) { return nil, s.recv }
-func (s *fakeStream) Trailer() metadata.MD         { return nil }
-func (s *fakeStream) SendMsg(any) error            { return s.recv }
-func (s *fakeStream) RecvMsg(any) error            { return s.recv }
+func (s *interceptedStream) Header() (metadata.MD, error) { return nil, s.recv }
+func (s *interceptedStream) Trailer() metadata.MD         { return nil }
+func (s *interceptedStream) SendMsg(any) error            { return s.recv }
+func (s *interceptedStream) RecvMsg(any) error            { return s.recv }
 
 var bidi = &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
 
 // streaming returns the interceptor of streams through the strategies.
-func streaming(t *testing.T, o *weirgrpc.ClientOptions, strategies ...pipeline.Strategy) grpc.StreamClientInterceptor {
+func streaming(t *testing.T, o *ClientOptions, strategies ...pipeline.Strategy) grpc.StreamClientInterceptor {
 	t.Helper()
-	return weir.Must(weirgrpc.NewClient(weir.Must(pipeline.New("api", strategies...)), o)).StreamInterceptor()
+	return weir.Must(NewClient(weir.Must(pipeline.New("api", strategies...)), o)).StreamInterceptor()
 }
 
 func TestClientStream_OpeningIsRepeated(t *testing.T) {
@@ -231,11 +230,11 @@ func TestClientStream_EndOfAnInterceptorsStream(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, back := slots(t, 1)
+			l, back := returning(t, 1)
 			desc := &grpc.StreamDesc{ServerStreams: c.err != nil, ClientStreams: true}
 			stream, err := streaming(t, nil, ratelimit.New(l, nil))(context.Background(), desc, nil, duplexMethod,
 				func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
-					return &fakeStream{ctx: ctx, recv: c.err}, nil
+					return &interceptedStream{ctx: ctx, recv: c.err}, nil
 				})
 			require.NoError(t, err)
 			require.ErrorIs(t, c.end(stream), c.err)
@@ -280,7 +279,7 @@ func TestClientStream_Panics(t *testing.T) {
 	}
 
 	// Later there is no caller to panic: the stream goes on to its end, and its permit comes back.
-	l, back := slots(t, 1)
+	l, back := returning(t, 1)
 	late := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
 		_, _ = next.Run(ctx)
 		panic("late, and logged")
@@ -313,7 +312,7 @@ func TestClientStream_PermitIsBackAtTheEnd(t *testing.T) {
 		"status": {status.Error(codes.Unavailable, ""), codes.Unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, _ := slots(t, 1)
+			l, _ := returning(t, 1)
 			s := &service{duplex: func(grpc.BidiStreamingServer[testpb.StreamingOutputCallRequest, testpb.StreamingOutputCallResponse]) error {
 				return end.answer
 			}}
@@ -347,7 +346,7 @@ func TestClientStream_OpensLate(t *testing.T) {
 			func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 				time.Sleep(time.Second)
 				opened = ctx
-				return &fakeStream{ctx: ctx}, nil
+				return &interceptedStream{ctx: ctx}, nil
 			})
 		assert.ErrorIs(t, err, pipeline.ErrRejected)
 		time.Sleep(time.Second)

@@ -49,20 +49,26 @@ func (exampleService) FullDuplexCall(stream grpc.BidiStreamingServer[testpb.Stre
 	}
 }
 
-// serveExample serves exampleService and the health service behind the limits, until stop is called.
-func serveExample(limits *weirgrpc.Limits) (conn *grpc.ClientConn, stop func()) {
-	server := grpc.NewServer(
-		grpc.ChainUnaryInterceptor(limits.UnaryInterceptor()),
-		grpc.ChainStreamInterceptor(limits.StreamInterceptor()),
-	)
-	testpb.RegisterTestServiceServer(server, exampleService{})
+// serve serves the service and the health service on a port of loopback, until stop is called.
+func serve(s testpb.TestServiceServer, options ...grpc.ServerOption) (target string, stop func()) {
+	server := grpc.NewServer(options...)
+	testpb.RegisterTestServiceServer(server, s)
 	healthpb.RegisterHealthServer(server, health.NewServer())
 	listener := weir.Must(net.Listen("tcp", "127.0.0.1:0"))
 	go func() { _ = server.Serve(listener) }()
-	conn = weir.Must(grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())))
+	return listener.Addr().String(), server.Stop
+}
+
+// serveExample serves exampleService behind the limits, until stop is called.
+func serveExample(limits *weirgrpc.Limits) (conn *grpc.ClientConn, stop func()) {
+	target, stopServer := serve(exampleService{},
+		grpc.ChainUnaryInterceptor(limits.UnaryInterceptor()),
+		grpc.ChainStreamInterceptor(limits.StreamInterceptor()),
+	)
+	conn = weir.Must(grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials())))
 	return conn, func() {
 		_ = conn.Close()
-		server.Stop()
+		stopServer()
 	}
 }
 

@@ -3,23 +3,17 @@ package weirgrpc
 import (
 	"context"
 	"errors"
-	"io"
-	"net"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/weirtest"
 )
 
 const (
@@ -30,52 +24,19 @@ const (
 
 var errStore = errors.New("the store at 10.0.0.7 is down")
 
-// always gives every call the same answer, and counts.
-type always struct {
-	grant      bool
-	retryAfter time.Duration
-	err        error
+// A scripted is a limiter that gives the answers of a script.
+type scripted struct{ *weirtest.Limiter }
 
-	mu                      sync.Mutex
-	asked, released, undone int
-}
+func follows(script ...weirtest.Answer) scripted { return scripted{weirtest.NewLimiter(script...)} }
+func yes() scripted                              { return follows() }
+func no() scripted                               { return follows(weirtest.Reject(1500*time.Microsecond, "")) }
+func fails() scripted                            { return follows(weirtest.Fail(errStore)) }
 
-func (a *always) TryAcquire(_ context.Context, n int) (limiter.Lease, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.asked++
-	switch {
-	case a.err != nil:
-		return limiter.Lease{}, a.err
-	case !a.grant:
-		return custom.Rejected(a.retryAfter, ""), nil
-	}
-	count := func(n *int) func() {
-		return func() {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			*n++
-		}
-	}
-	return custom.GrantedRefundable(n, count(&a.released), count(&a.undone)), nil
-}
-
-func (a *always) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
-	if ctx.Err() != nil {
-		return limiter.Lease{}, ctx.Err()
-	}
-	return a.TryAcquire(ctx, n)
-}
-
-func (a *always) check(t *testing.T, asked, released, undone int) {
+func (s scripted) check(t *testing.T, asked, released, undone int) {
 	t.Helper()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	require.Equal(t, [3]int{asked, released, undone}, [3]int{a.asked, a.released, a.undone}, "asked, released, undone")
+	got := [3]int{len(s.Calls()), s.Count(weirtest.Released), s.Count(weirtest.Refunded)}
+	require.Equal(t, [3]int{asked, released, undone}, got, "asked, released, undone")
 }
-
-func yes() *always { return &always{grant: true} }
-func no() *always  { return &always{retryAfter: 1500 * time.Microsecond} }
 
 func slots(t testing.TB, permits, queue int) *limiter.Concurrency {
 	l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: permits, QueueLimit: queue}))
@@ -101,29 +62,10 @@ func keyedTokens(t testing.TB, n int) *limiter.PartitionedLimiter[string, string
 
 func free(l limiter.StatisticsProvider) int { return int(l.Statistics().AvailablePermits) }
 
-// eventRecorder records events.
-type eventRecorder struct {
-	mu     sync.Mutex
-	events []pipeline.Event
-}
-
-func (r *eventRecorder) Hooks() pipeline.Hooks {
-	return pipeline.Hooks{
-		OnEvent: r.OnEvent,
-	}
-}
-
-func (r *eventRecorder) OnEvent(_ context.Context, e pipeline.Event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.events = append(r.events, e)
-}
-
-func (r *eventRecorder) names() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// names returns the names of events with the names of their policies.
+func names(events []pipeline.Event) []string {
 	var all []string
-	for _, e := range r.events {
+	for _, e := range events {
 		all = append(all, e.Name+" "+e.Source.Strategy)
 	}
 	return all
@@ -169,68 +111,3 @@ func callUnary(ctx context.Context, l *Limits, method string, h grpc.UnaryHandle
 }
 
 func answer(context.Context, any) (any, error) { return "answer", nil }
-
-// testService answers as the test says. Without a function it answers at once; FullDuplexCall echoes.
-type testService struct {
-	testpb.UnimplementedTestServiceServer
-	unary  func(ctx context.Context) error
-	duplex func(stream grpc.ServerStream) error
-}
-
-func (s *testService) EmptyCall(context.Context, *testpb.Empty) (*testpb.Empty, error) {
-	return &testpb.Empty{}, nil
-}
-
-func (s *testService) UnaryCall(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
-	if s.unary != nil {
-		if err := s.unary(ctx); err != nil {
-			return nil, err
-		}
-	}
-	return &testpb.SimpleResponse{}, nil
-}
-
-func (s *testService) FullDuplexCall(stream grpc.BidiStreamingServer[testpb.StreamingOutputCallRequest, testpb.StreamingOutputCallResponse]) error {
-	if s.duplex != nil {
-		return s.duplex(stream)
-	}
-	for {
-		switch _, err := stream.Recv(); err {
-		case nil:
-			if err := stream.Send(&testpb.StreamingOutputCallResponse{}); err != nil {
-				return err
-			}
-		case io.EOF:
-			return nil
-		default:
-			return err
-		}
-	}
-}
-
-// eachWire runs the test over bufconn and over loopback TCP.
-func eachWire(t *testing.T, test func(t *testing.T, listener net.Listener, dial ...grpc.DialOption)) {
-	t.Run("bufconn", func(t *testing.T) {
-		l := bufconn.Listen(1 << 20)
-		test(t, l, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
-	})
-	t.Run("tcp", func(t *testing.T) { test(t, weir.Must(net.Listen("tcp", "127.0.0.1:0"))) })
-}
-
-// startServer serves the service behind the limits, and returns a client.
-func startServer(t *testing.T, listener net.Listener, l *Limits, s *testService, dial ...grpc.DialOption) testpb.TestServiceClient {
-	t.Helper()
-	server := grpc.NewServer(grpc.ChainUnaryInterceptor(l.UnaryInterceptor()), grpc.ChainStreamInterceptor(l.StreamInterceptor()))
-	testpb.RegisterTestServiceServer(server, s)
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(listener) })
-	target := "passthrough:///" + listener.Addr().String()
-	conn, err := grpc.NewClient(target, append(dial, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		require.NoError(t, conn.Close())
-		server.Stop()
-		serving.Wait()
-	})
-	return testpb.NewTestServiceClient(conn)
-}

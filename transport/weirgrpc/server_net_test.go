@@ -27,8 +27,8 @@ import (
 
 // The client sees the status, its details and the trailer, and no header: the answer is trailers-only.
 func TestLimits_RejectionOverTheWire(t *testing.T) {
-	eachWire(t, func(t *testing.T, listener net.Listener, dial ...grpc.DialOption) {
-		client := startServer(t, listener, oneMethod(t, Policy{Limit: Of(tokens(t, 1)), Headers: Draft11}), new(testService), dial...)
+	eachWire(t, func(t *testing.T, w wire) {
+		client := limited(t, w, oneMethod(t, Policy{Limit: Of(tokens(t, 1)), Headers: Draft11}), new(service))
 		var header, trailer metadata.MD
 		_, err := client.UnaryCall(t.Context(), &testpb.SimpleRequest{}, grpc.Header(&header), grpc.Trailer(&trailer))
 		require.NoError(t, err)
@@ -58,13 +58,12 @@ var grpcRetry = grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{"ser
 // The retry of grpc-go itself waits as long as the trailer says, and not as its own backoff says, and makes no attempt
 // if the trailer is negative.
 func TestLimits_RetryOfTheClient(t *testing.T) {
-	eachWire(t, func(t *testing.T, listener net.Listener, dial ...grpc.DialOption) {
+	eachWire(t, func(t *testing.T, w wire) {
 		b := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
 			TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: 100 * time.Millisecond,
 		}))
 		defer b.Close()
-		attempts := new(always)
-		attempts.grant = true
+		attempts := yes()
 		l := weir.Must(NewLimits(&LimitsOptions{
 			Global: Policy{Limit: Of(attempts)},
 			Policies: map[string]Policy{
@@ -73,7 +72,7 @@ func TestLimits_RetryOfTheClient(t *testing.T) {
 			},
 			Methods: map[string][]string{unaryMethod: {"bucket"}, emptyMethod: {"huge"}},
 		}))
-		client := startServer(t, listener, l, new(testService), append(dial, grpcRetry)...)
+		client := limited(t, w, l, new(service), grpcRetry)
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		for range 3 { // each after the first is rejected once
@@ -81,14 +80,10 @@ func TestLimits_RetryOfTheClient(t *testing.T) {
 			require.NoError(t, err)
 		}
 		assert.Positive(t, b.Statistics().FailedLeases)
-		attempts.mu.Lock()
-		before := attempts.asked
-		attempts.mu.Unlock()
+		before := len(attempts.Calls())
 		_, err := client.EmptyCall(ctx, &testpb.Empty{})
 		assert.Equal(t, codes.ResourceExhausted, status.Code(err))
-		attempts.mu.Lock()
-		assert.Equal(t, 1, attempts.asked-before, "retrying is pointless")
-		attempts.mu.Unlock()
+		assert.Equal(t, 1, len(attempts.Calls())-before, "retrying is pointless")
 	})
 }
 
@@ -135,8 +130,10 @@ func TestLimits_LoadConcurrentSafe(t *testing.T) {
 		},
 		Methods: map[string][]string{"*": {"queued"}, duplexMethod: {"messages"}},
 	}))
-	listener := weir.Must(net.Listen("tcp", "127.0.0.1:0"))
-	client := startServer(t, listener, l, &testService{unary: func(context.Context) error { runtime.Gosched(); return nil }})
+	client := limited(t, overTCP, l, &service{unary: func(context.Context, *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+		runtime.Gosched()
+		return &testpb.SimpleResponse{}, nil
+	}})
 	var failed atomic.Int32
 	var workers sync.WaitGroup
 	for w := range 32 {

@@ -1,4 +1,4 @@
-package weirgrpc_test
+package weirgrpc
 
 import (
 	"bytes"

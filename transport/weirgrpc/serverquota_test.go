@@ -2,7 +2,6 @@ package weirgrpc
 
 import (
 	"context"
-	"net"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,11 +17,12 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/retry"
+	"github.com/weir-go/weir/weirtest"
 )
 
 // The quotas are in the header of a success, and in the trailer of an error, which grpc-go retries only without a header.
 func TestLimits_QuotasOverTheWire(t *testing.T) {
-	eachWire(t, func(t *testing.T, listener net.Listener, dial ...grpc.DialOption) {
+	eachWire(t, func(t *testing.T, w wire) {
 		limits := weir.Must(NewLimits(&LimitsOptions{
 			Global:   Policy{Limit: Of(slots(t, 10, 0))}, // has no quota
 			Policies: map[string]Policy{"hour": {Limit: Of(tokens(t, 3))}, "keyed": {Limit: ByKey(keyedTokens(t, 1000), nil), Quota: 7}},
@@ -30,12 +30,12 @@ func TestLimits_QuotasOverTheWire(t *testing.T) {
 			Headers:  Draft11,
 		}))
 		fails := false
-		client := startServer(t, listener, limits, &testService{unary: func(context.Context) error {
+		client := limited(t, w, limits, &service{unary: func(context.Context, *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
 			if fails {
-				return status.Error(codes.Unavailable, "not now")
+				return nil, status.Error(codes.Unavailable, "not now")
 			}
-			return nil
-		}}, dial...)
+			return &testpb.SimpleResponse{}, nil
+		}})
 		var header, trailer metadata.MD
 		_, err := client.UnaryCall(t.Context(), &testpb.SimpleRequest{}, grpc.Header(&header), grpc.Trailer(&trailer))
 		require.NoError(t, err)
@@ -89,19 +89,17 @@ func (s headerStream) SetTrailer(md metadata.MD) { _ = s.fakeStream.SetTrailer(m
 func TestByPipeline_OnePushback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		again := retry.New(&retry.Options{MaxRetries: 1, Handle: func(_ any, err error) bool { return err != nil }})
-		for name, inner := range map[string]*always{"rejected": no(), "admitted at last": {retryAfter: time.Second}} {
+		rejected := weirtest.Reject(time.Second, "")
+		for name, inner := range map[string]scripted{"rejected": follows(rejected), "admitted at last": follows(rejected, weirtest.Grant())} {
 			l := weir.Must(NewLimits(&LimitsOptions{
 				Policies: map[string]Policy{
-					"again": Policy{Limit: ByPipeline(weir.Must(pipeline.New("again", again)))},
-					"inner": {Limit: Of(inner), Cost: func(*Request) int {
-						inner.grant = name != "rejected" && inner.asked == 1
-						return 1
-					}},
+					"again": {Limit: ByPipeline(weir.Must(pipeline.New("again", again)))},
+					"inner": {Limit: Of(inner)},
 				},
 				Methods: map[string][]string{"*": {"again", "inner"}},
 			}))
 			_, trailer, err := callUnary(t.Context(), l, unaryMethod, answer)
-			assert.Equal(t, 2, inner.asked, name)
+			assert.Len(t, inner.Calls(), 2, name)
 			assert.Equal(t, name == "rejected", err != nil, name)
 			assert.Equal(t, name == "rejected", len(trailer[pushbackTrailer]) == 1, name)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -291,17 +290,17 @@ func (l *rejectsOnce) Acquire(ctx context.Context, n int) (limiter.Lease, error)
 // again.
 func TestLimits_RetryOfStreams(t *testing.T) {
 	for mode := StreamHold; mode <= StreamMessages; mode++ {
-		call := func(t *testing.T, listener net.Listener, dial ...grpc.DialOption) (testpb.TestService_FullDuplexCallClient, error) {
+		call := func(t *testing.T, w wire, dial ...grpc.DialOption) (testpb.TestService_FullDuplexCallClient, error) {
 			limits := oneMethod(t, Policy{Limit: Of(new(rejectsOnce)), Streams: mode, Quota: 10, Headers: Draft11})
-			stream, err := startServer(t, listener, limits, new(testService), dial...).FullDuplexCall(t.Context())
+			stream, err := limited(t, w, limits, new(service), dial...).FullDuplexCall(t.Context())
 			require.NoError(t, err)
 			_ = stream.Send(&testpb.StreamingOutputCallRequest{}) // io.EOF if the rejection is here already
 			_, err = stream.Recv()
 			return stream, err
 		}
 		t.Run(mode.String()+"/with", func(t *testing.T) {
-			eachWire(t, func(t *testing.T, listener net.Listener, dial ...grpc.DialOption) {
-				stream, err := call(t, listener, append(dial, grpcRetry)...)
+			eachWire(t, func(t *testing.T, w wire) {
+				stream, err := call(t, w, grpcRetry)
 				require.NoError(t, err)
 				require.NoError(t, stream.CloseSend())
 				_, err = stream.Recv()
@@ -309,8 +308,8 @@ func TestLimits_RetryOfStreams(t *testing.T) {
 			})
 		})
 		t.Run(mode.String()+"/without", func(t *testing.T) {
-			eachWire(t, func(t *testing.T, listener net.Listener, dial ...grpc.DialOption) {
-				stream, err := call(t, listener, dial...)
+			eachWire(t, func(t *testing.T, w wire) {
+				stream, err := call(t, w)
 				require.Equal(t, codes.ResourceExhausted, status.Code(err))
 				header, err := stream.Header()
 				require.Nil(t, header, err)

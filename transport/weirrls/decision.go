@@ -151,7 +151,7 @@ func (d *decision) findLimit(c *check) {
 	}
 }
 
-// ask asks the limits. Those in this process are asked in order, and then those that can take time, such as those of a
+// ask asks the limits. Those in this process are asked in order, and then all that can take time, such as those of a
 // store, at once. If one in this process rejects the request, those from which it would take nothing are not asked.
 func (d *decision) ask() {
 	var slow []*check

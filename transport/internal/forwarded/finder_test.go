@@ -201,26 +201,6 @@ func fuzzForwarded(f *testing.F, header, proxys string) {
 	})
 }
 
-func BenchmarkFinder(b *testing.B) {
-	trusted := &forwarded.Options{Trusted: trust(b, "10.0.0.0/8", "fd00::/8")}
-	for _, c := range []struct {
-		name string
-		key  func(*http.Request) string
-		r    *http.Request
-	}{
-		{"IPv4", keyOf(nil), addressRequest("192.0.2.1:1234", "")},
-		{"IPv6", keyOf(nil), addressRequest("[2001:db8:1:2:3:4:5:6]:1234", "")},
-		{"XForwardedFor", keyOf(trusted), addressRequest("10.0.0.1:1", "X-Forwarded-For", "1.1.1.1, 198.51.100.7, 10.0.0.2")},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				sink = c.key(c.r)
-			}
-		})
-	}
-}
-
 func TestFinder_BoundsTheHeader(t *testing.T) {
 	trusted := trust(t, "10.0.0.0/8")
 	const maxBytes = 16 << 10

@@ -28,6 +28,7 @@ import (
 	"github.com/weir-go/weir/transport/weirhttp"
 
 	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
+	"github.com/weir-go/weir/cmd/weir/internal/gateway/paced"
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/proxy"
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/upstream"
 	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
@@ -38,8 +39,6 @@ const (
 	// pingTimeout is how long a client over HTTP/2 can take to answer a ping. It gets one if nothing has come for the time that it has
 	// for a header: in the middle of a header, a client cannot answer.
 	pingTimeout = 5 * time.Second
-	// stallTimeout is how long a connection of HTTP/2 can take nothing. Package paced bounds its streams.
-	stallTimeout = time.Minute
 	// lookAtRunning is the time between two looks whether connections that were taken over, such as WebSockets, have
 	// ended: the server does not know of them.
 	lookAtRunning = 10 * time.Millisecond
@@ -111,7 +110,7 @@ func newServer(c gatewayconfig.Gateway, h http.Handler) *http.Server {
 		ReadHeaderTimeout: c.ReadHeaderTimeout,
 		IdleTimeout:       c.IdleTimeout,
 		MaxHeaderBytes:    c.MaxHeaderBytes,
-		HTTP2:             &http.HTTP2Config{SendPingTimeout: c.ReadHeaderTimeout, PingTimeout: pingTimeout, WriteByteTimeout: stallTimeout},
+		HTTP2:             &http.HTTP2Config{SendPingTimeout: c.ReadHeaderTimeout, PingTimeout: pingTimeout, WriteByteTimeout: paced.Stall},
 		// The handler answers "OPTIONS *", too, so that it is measured and logged.
 		DisableGeneralOptionsHandler: true,
 	}

@@ -1,11 +1,12 @@
-// Package paced bounds how long a client can hold a request by being slow.
+// Package paced bounds how long a client can hold a request by being slow; docs/slow-clients.md says it for users.
 //
-//   - A body of a known length must go on: a Read in which nothing comes for [Pace.Stall] fails. A body of unknown length is a
+//   - A body of a known length must go on: a Read in which nothing comes for [Stall] fails. A body of unknown length is a
 //     stream, which can be silent for as long as it likes.
-//   - An answer must be taken: a Write of which the client takes nothing for [Pace.Stall] fails, and the connection ends; over
+//   - An answer must be taken: a Write of which the client takes nothing for [Stall] fails, and the connection ends; over
 //     HTTP/2, the stream. Between two writes, an answer can be silent for as long as it likes.
-//   - What is left of a body that the handler did not want has [Pace.Linger] to come. net/http reads some of it before it sends
+//   - What is left of a body that the handler did not want has [Linger] to come. net/http reads some of it before it sends
 //     the answer, and would wait forever for a client that sends nothing.
+//   - A connection that has switched to another protocol ends if the client takes nothing of a write for [Stall].
 //
 // All of this is done by the deadlines of [http.ResponseController], which net/http keeps for each connection of HTTP/1, and for each
 // stream of HTTP/2.
@@ -14,6 +15,7 @@ package paced
 import (
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"sync"
@@ -21,13 +23,16 @@ import (
 	"time"
 )
 
-// A Pace is how slow a client can be.
-type Pace struct{ Stall, Linger time.Duration }
+const (
+	// Stall is how long a client can stand still in the middle of a body or an answer.
+	Stall = time.Minute
+	// Linger is how long the rest of a body that is not wanted has to come.
+	Linger = 5 * time.Second
+)
 
 // A body is the body of a request.
 type body struct {
 	io.ReadCloser
-	Pace
 	connection *http.ResponseController
 	timed      bool        // its length is known
 	complete   atomic.Bool // it was read to its end
@@ -37,11 +42,11 @@ type body struct {
 }
 
 // Body returns the body of r for a handler, and a function to call when the handler returns.
-func (p Pace) Body(w http.ResponseWriter, r *http.Request) (paced io.ReadCloser, end func()) {
+func Body(w http.ResponseWriter, r *http.Request) (paced io.ReadCloser, end func()) {
 	if r.ContentLength == 0 {
 		return r.Body, func() {}
 	}
-	b := &body{ReadCloser: r.Body, Pace: p, connection: http.NewResponseController(w), timed: r.ContentLength > 0}
+	b := &body{ReadCloser: r.Body, connection: http.NewResponseController(w), timed: r.ContentLength > 0}
 	return b, b.end
 }
 
@@ -49,7 +54,7 @@ func (p Pace) Body(w http.ResponseWriter, r *http.Request) (paced io.ReadCloser,
 // goes away. After a failure the deadline stays, because weirhttp can have set it.
 func (b *body) Read(p []byte) (int, error) {
 	if b.timed {
-		b.allow(time.Now().Add(b.Stall))
+		b.allow(time.Now().Add(Stall))
 	}
 	n, err := b.ReadCloser.Read(p)
 	switch {
@@ -67,7 +72,7 @@ func (b *body) Read(p []byte) (int, error) {
 // Close reads what is left, if that is not much.
 func (b *body) Close() error {
 	if b.timed {
-		b.allow(time.Now().Add(b.Linger))
+		b.allow(time.Now().Add(Linger))
 	}
 	err := b.ReadCloser.Close()
 	if err == nil {
@@ -97,7 +102,7 @@ func (b *body) lift() {
 // answer for one that has gone. The context of every later request on the connection would have ended before it began.
 func (b *body) end() {
 	if !b.complete.Load() {
-		b.allow(time.Now().Add(b.Linger))
+		b.allow(time.Now().Add(Linger))
 	}
 	b.release()
 }
@@ -112,16 +117,15 @@ func (b *body) release() {
 // A Writer bounds the writes of an answer.
 type Writer struct {
 	connection *http.ResponseController
-	stall      time.Duration
 
 	mu    sync.Mutex
 	timer *time.Timer // nil before the first write
 	began time.Time   // of the write; zero: there is none
 }
 
-// Writer returns the Writer of an answer.
-func (p Pace) Writer(w http.ResponseWriter) Writer {
-	return Writer{connection: http.NewResponseController(w), stall: p.Stall}
+// NewWriter returns the Writer of an answer.
+func NewWriter(w http.ResponseWriter) Writer {
+	return Writer{connection: http.NewResponseController(w)}
 }
 
 // Begin begins a write. A timer costs less than a deadline, which over HTTP/2 would go through the goroutine of the connection twice
@@ -131,9 +135,9 @@ func (w *Writer) Begin() {
 	defer w.mu.Unlock()
 	w.began = time.Now()
 	if w.timer == nil {
-		w.timer = time.AfterFunc(w.stall, w.expire)
+		w.timer = time.AfterFunc(Stall, w.expire)
 	} else {
-		w.timer.Reset(w.stall)
+		w.timer.Reset(Stall)
 	}
 }
 
@@ -149,10 +153,29 @@ func (w *Writer) End() {
 func (w *Writer) expire() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.began.IsZero() && time.Since(w.began) >= w.stall {
+	if !w.began.IsZero() && time.Since(w.began) >= Stall {
 		_ = w.connection.SetWriteDeadline(w.began) // a deadline in the past ends it at once
 	}
 }
 
 // Last bounds what net/http writes of the answer after the handler.
-func (w *Writer) Last() { _ = w.connection.SetWriteDeadline(time.Now().Add(w.stall)) }
+func (w *Writer) Last() { _ = w.connection.SetWriteDeadline(time.Now().Add(Stall)) }
+
+// A Conn is a connection that has switched to another protocol. It ends if the client takes nothing of what is written.
+type Conn struct{ net.Conn }
+
+// Write implements [io.Writer].
+func (c *Conn) Write(p []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(Stall)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}
+
+// CloseWrite ends one direction, as a TCP connection can: without it, both directions of a WebSocket would end at once.
+func (c *Conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return c.Close()
+}

@@ -17,12 +17,11 @@ type Handler struct {
 	pipeline *pipeline.Pipeline
 	recorder weirhttp.RequestRecorder // can be nil
 	running  atomic.Int64
-	pace     paced.Pace
 }
 
 // NewHandler returns a Handler, which tells recorder of each request. If it is nil, nothing is recorded.
 func NewHandler(p *pipeline.Pipeline, recorder weirhttp.RequestRecorder) *Handler {
-	return &Handler{pipeline: p, recorder: recorder, pace: pace}
+	return &Handler{pipeline: p, recorder: recorder}
 }
 
 // Running returns how many requests run, those included whose connection was taken over for a WebSocket.
@@ -38,7 +37,7 @@ func (h *Handler) Running() int64 { return h.running.Load() }
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &request{Context: r.Context(), began: time.Now()}
 	answer := &x.answer
-	answer.ResponseWriter, answer.paced = w, h.pace.Writer(w)
+	answer.ResponseWriter, answer.paced = w, paced.NewWriter(w)
 	finished := false
 	h.running.Add(1)
 	defer func() { h.end(x, r, finished) }()
@@ -47,7 +46,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	answer.duplex(r)
 	var endBody func()
-	r.Body, endBody = h.pace.Body(w, r)
+	r.Body, endBody = paced.Body(w, r)
 	defer func() {
 		if !x.switched {
 			endBody()

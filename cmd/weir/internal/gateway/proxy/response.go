@@ -5,13 +5,9 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
-	"time"
 
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/paced"
 )
-
-// pace is how slow a client can be.
-var pace = paced.Pace{Stall: time.Minute, Linger: 5 * time.Second}
 
 // A response is a ResponseWriter that knows what was answered, for the access log.
 type response struct {
@@ -76,30 +72,19 @@ func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, b, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil {
-		c = &switchedConn{c, &w.bytes}
+		c = &switchedConn{&paced.Conn{Conn: c}, &w.bytes}
 	}
 	return c, b, err
 }
 
-// A switchedConn counts what the client gets, and ends if the client takes nothing of it.
+// A switchedConn counts what the client gets.
 type switchedConn struct {
-	net.Conn
+	*paced.Conn
 	bytes *atomic.Int64
 }
 
 func (c *switchedConn) Write(p []byte) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(pace.Stall)); err != nil {
-		return 0, err
-	}
 	n, err := c.Conn.Write(p)
 	c.bytes.Add(int64(n))
 	return n, err
-}
-
-// CloseWrite ends one direction, as a TCP connection can: without it, both directions of a WebSocket would end at once.
-func (c *switchedConn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return c.Close()
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 
+	"github.com/weir-go/weir/cmd/weir/internal/gateway/paced"
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/upstream"
 )
 
@@ -101,12 +102,12 @@ func TestSlowBody(t *testing.T) {
 		status int
 		after  time.Duration
 	}{
-		post + "Content-Length: 10\r\n\r\nhalf": {http.StatusRequestTimeout, pace.Stall},
+		post + "Content-Length: 10\r\n\r\nhalf": {http.StatusRequestTimeout, paced.Stall},
 		// Refused before the body was read.
-		"POST /../a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n":                         {http.StatusBadRequest, pace.Linger},
-		"POST /../a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhalf":                     {http.StatusBadRequest, pace.Linger},
-		"POST /../a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n": {http.StatusBadRequest, pace.Linger},
-		"POST /../a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nha":         {http.StatusBadRequest, pace.Linger},
+		"POST /../a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n":                         {http.StatusBadRequest, paced.Linger},
+		"POST /../a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhalf":                     {http.StatusBadRequest, paced.Linger},
+		"POST /../a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n": {http.StatusBadRequest, paced.Linger},
+		"POST /../a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nha":         {http.StatusBadRequest, paced.Linger},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := serveOnPipes(t, echoTable(t)).dial()
@@ -173,7 +174,7 @@ func TestSlowReader(t *testing.T) {
 		require.NoError(t, err)
 		began := time.Now()
 		<-body.closed
-		assert.Equal(t, pace.Stall, time.Since(began))
+		assert.Equal(t, paced.Stall, time.Since(began))
 	})
 }
 
@@ -198,14 +199,14 @@ func TestSlowReader_KeepsConnection(t *testing.T) {
 		for i := range 3 {
 			_, err := io.WriteString(c, ask)
 			require.NoError(t, err)
-			time.Sleep(2 * pace.Linger)
+			time.Sleep(2 * paced.Linger)
 			resp, err := http.ReadResponse(answers, nil)
 			require.NoError(t, err)
 			body, err := io.ReadAll(resp.Body)
 			require.NoError(t, err)
 			_ = resp.Body.Close()
 			assert.Equal(t, "whole", string(body), i)
-			time.Sleep(pace.Stall + time.Second) // also the deadline of the last write is gone
+			time.Sleep(paced.Stall + time.Second) // also the deadline of the last write is gone
 		}
 	})
 }
@@ -221,7 +222,7 @@ func TestSlowReader_HTTP2(t *testing.T) {
 	}{
 		"in the handler":    {length: 2 * window},
 		"after the handler": {length: window + 100},
-		"a pause":           {length: 100, pause: 2 * pace.Stall, whole: true},
+		"a pause":           {length: 100, pause: 2 * paced.Stall, whole: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -234,7 +235,7 @@ func TestSlowReader_HTTP2(t *testing.T) {
 				resp, err := transport.RoundTrip(r)
 				require.NoError(t, err)
 				defer resp.Body.Close()
-				time.Sleep(3 * pace.Stall)
+				time.Sleep(3 * paced.Stall)
 				n, err := io.Copy(io.Discard, resp.Body)
 				if c.whole {
 					assert.NoError(t, err)

@@ -1,4 +1,4 @@
-package weirgrpc_test
+package weirgrpc
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/weir-go/weir"
@@ -15,13 +14,7 @@ import (
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
-	"github.com/weir-go/weir/transport/weirgrpc"
 )
-
-// bare is an interceptor that does nothing.
-func bare(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	return invoker(ctx, method, req, reply, cc, opts...)
-}
 
 // likeGRPC does with the options what grpc-go does when a call has ended.
 func likeGRPC(_ context.Context, _ string, _, _ any, _ *grpc.ClientConn, options ...grpc.CallOption) error {
@@ -55,40 +48,12 @@ func TestClient_Allocations(t *testing.T) {
 		{"retry, limiter", usual()[:2], 11},
 		{"retry, limiter, timeout", usual(), 12},
 	} {
-		client := weir.Must(weirgrpc.NewClient(weir.Must(pipeline.New("api", c.strategies...)), nil))
+		client := weir.Must(NewClient(weir.Must(pipeline.New("api", c.strategies...)), nil))
 		invoke := client.UnaryInterceptor()
 		options := []grpc.CallOption{grpc.WaitForReady(true)}
 		got := testing.AllocsPerRun(200, func() { _ = invoke(ctx, unaryMethod, request, reply, nil, likeGRPC, options...) })
 		if got > c.most {
 			t.Errorf("%s: %v allocations, want %v", c.name, got, c.most)
 		}
-	}
-}
-
-// Whole calls over loopback TCP.
-func BenchmarkClient_Call(b *testing.B) {
-	target, stop := serve(&service{})
-	defer stop()
-	empty := weir.Must(weirgrpc.NewClient(weir.Must(pipeline.New("api")), nil))
-	all := weir.Must(weirgrpc.NewClient(weir.Must(pipeline.New("api", usual()...)), nil))
-	for _, c := range []struct {
-		name    string
-		options []grpc.DialOption
-	}{
-		{"bare", []grpc.DialOption{grpc.WithUnaryInterceptor(bare)}},
-		{"empty pipeline", empty.DialOptions()},
-		{"retry, limiter, timeout", all.DialOptions()},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			conn := weir.Must(grpc.NewClient(target, append(c.options, grpc.WithTransportCredentials(insecure.NewCredentials()))...))
-			defer conn.Close()
-			api := testpb.NewTestServiceClient(conn)
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := api.EmptyCall(b.Context(), &testpb.Empty{}); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }
