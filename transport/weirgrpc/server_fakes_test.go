@@ -3,7 +3,6 @@ package weirgrpc
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,8 +12,8 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/weirtest"
 )
 
 const (
@@ -25,52 +24,19 @@ const (
 
 var errStore = errors.New("the store at 10.0.0.7 is down")
 
-// always gives every call the same answer, and counts.
-type always struct {
-	grant      bool
-	retryAfter time.Duration
-	err        error
+// A scripted is a limiter that gives the answers of a script.
+type scripted struct{ *weirtest.Limiter }
 
-	mu                      sync.Mutex
-	asked, released, undone int
-}
+func follows(script ...weirtest.Answer) scripted { return scripted{weirtest.NewLimiter(script...)} }
+func yes() scripted                              { return follows() }
+func no() scripted                               { return follows(weirtest.Reject(1500*time.Microsecond, "")) }
+func fails() scripted                            { return follows(weirtest.Fail(errStore)) }
 
-func (a *always) TryAcquire(_ context.Context, n int) (limiter.Lease, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.asked++
-	switch {
-	case a.err != nil:
-		return limiter.Lease{}, a.err
-	case !a.grant:
-		return custom.Rejected(a.retryAfter, ""), nil
-	}
-	count := func(n *int) func() {
-		return func() {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			*n++
-		}
-	}
-	return custom.GrantedRefundable(n, count(&a.released), count(&a.undone)), nil
-}
-
-func (a *always) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
-	if ctx.Err() != nil {
-		return limiter.Lease{}, ctx.Err()
-	}
-	return a.TryAcquire(ctx, n)
-}
-
-func (a *always) check(t *testing.T, asked, released, undone int) {
+func (s scripted) check(t *testing.T, asked, released, undone int) {
 	t.Helper()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	require.Equal(t, [3]int{asked, released, undone}, [3]int{a.asked, a.released, a.undone}, "asked, released, undone")
+	got := [3]int{len(s.Calls()), s.Count(weirtest.Released), s.Count(weirtest.Refunded)}
+	require.Equal(t, [3]int{asked, released, undone}, got, "asked, released, undone")
 }
-
-func yes() *always { return &always{grant: true} }
-func no() *always  { return &always{retryAfter: 1500 * time.Microsecond} }
 
 func slots(t testing.TB, permits, queue int) *limiter.Concurrency {
 	l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: permits, QueueLimit: queue}))
@@ -96,29 +62,10 @@ func keyedTokens(t testing.TB, n int) *limiter.PartitionedLimiter[string, string
 
 func free(l limiter.StatisticsProvider) int { return int(l.Statistics().AvailablePermits) }
 
-// eventRecorder records events.
-type eventRecorder struct {
-	mu     sync.Mutex
-	events []pipeline.Event
-}
-
-func (r *eventRecorder) Hooks() pipeline.Hooks {
-	return pipeline.Hooks{
-		OnEvent: r.OnEvent,
-	}
-}
-
-func (r *eventRecorder) OnEvent(_ context.Context, e pipeline.Event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.events = append(r.events, e)
-}
-
-func (r *eventRecorder) names() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// names returns the names of events with the names of their policies.
+func names(events []pipeline.Event) []string {
 	var all []string
-	for _, e := range r.events {
+	for _, e := range events {
 		all = append(all, e.Name+" "+e.Source.Strategy)
 	}
 	return all

@@ -63,8 +63,7 @@ func TestLimits_RetryOfTheClient(t *testing.T) {
 			TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: 100 * time.Millisecond,
 		}))
 		defer b.Close()
-		attempts := new(always)
-		attempts.grant = true
+		attempts := yes()
 		l := weir.Must(NewLimits(&LimitsOptions{
 			Global: Policy{Limit: Of(attempts)},
 			Policies: map[string]Policy{
@@ -81,14 +80,10 @@ func TestLimits_RetryOfTheClient(t *testing.T) {
 			require.NoError(t, err)
 		}
 		assert.Positive(t, b.Statistics().FailedLeases)
-		attempts.mu.Lock()
-		before := attempts.asked
-		attempts.mu.Unlock()
+		before := len(attempts.Calls())
 		_, err := client.EmptyCall(ctx, &testpb.Empty{})
 		assert.Equal(t, codes.ResourceExhausted, status.Code(err))
-		attempts.mu.Lock()
-		assert.Equal(t, 1, attempts.asked-before, "retrying is pointless")
-		attempts.mu.Unlock()
+		assert.Equal(t, 1, len(attempts.Calls())-before, "retrying is pointless")
 	})
 }
 

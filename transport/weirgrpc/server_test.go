@@ -23,6 +23,7 @@ import (
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/timeout"
+	"github.com/weir-go/weir/weirtest"
 )
 
 func TestLimits_Rejection(t *testing.T) {
@@ -71,10 +72,10 @@ func TestLimits_Codes(t *testing.T) {
 		"too large":      {t.Context(), Policy{Limit: Of(tokens(t, 1)), Cost: cost(2)}, codes.ResourceExhausted, "-1"},
 		"own code":       {t.Context(), Policy{Limit: Of(no()), Code: codes.FailedPrecondition}, codes.FailedPrecondition, "2"},
 		"negative":       {t.Context(), Policy{Limit: Of(tokens(t, 1)), Cost: cost(-1)}, codes.Internal, ""},
-		"failure, code":  {t.Context(), Policy{Limit: Of(&always{err: errStore}), Code: codes.Aborted}, codes.Unavailable, ""},
+		"failure, code":  {t.Context(), Policy{Limit: Of(fails()), Code: codes.Aborted}, codes.Unavailable, ""},
 		"client gone":    {gone, Policy{Limit: Of(tokens(t, 1))}, codes.Canceled, ""},
 		"deadline":       {late, Policy{Limit: Of(tokens(t, 1))}, codes.DeadlineExceeded, ""},
-		"huge wait":      {t.Context(), Policy{Limit: Of(&always{retryAfter: math.MaxInt64})}, codes.ResourceExhausted, "2147483647"},
+		"huge wait":      {t.Context(), Policy{Limit: Of(follows(weirtest.Reject(math.MaxInt64, "")))}, codes.ResourceExhausted, "2147483647"},
 		"no wait at all": {t.Context(), Policy{Limit: Of(full), MaxWait: -1}, codes.Unavailable, ""},
 	} {
 		_, trailer, err := callUnary(c.ctx, oneMethod(t, c.p), unaryMethod, answer)
@@ -84,14 +85,14 @@ func TestLimits_Codes(t *testing.T) {
 		assert.NotContains(t, status.Convert(err).Message(), "10.0.0.7", name)
 		assert.Equal(t, c.trailer != "" && c.trailer != "-1", len(status.Convert(err).Details()) == 1, name)
 	}
-	_, _, err := callUnary(t.Context(), oneMethod(t, Policy{Limit: Of(&always{err: errStore})}), unaryMethod, answer)
+	_, _, err := callUnary(t.Context(), oneMethod(t, Policy{Limit: Of(fails())}), unaryMethod, answer)
 	require.ErrorIs(t, err, errStore, "the program can find the cause")
-	events := new(eventRecorder)
-	for _, p := range []Policy{{Limit: Of(no()), Shadow: true}, {Limit: Of(&always{err: errStore}), FailOpen: true}} {
+	events := new(weirtest.Recorder)
+	for _, p := range []Policy{{Limit: Of(no()), Shadow: true}, {Limit: Of(fails()), FailOpen: true}} {
 		_, _, err = callUnary(t.Context(), oneMethod(t, p, func(o *LimitsOptions) { o.Listener = events }), unaryMethod, answer)
 		require.NoError(t, err)
 	}
-	assert.Equal(t, []string{ratelimit.EventShadowRejected + " p", EventFailedOpen + " p"}, events.names())
+	assert.Equal(t, []string{ratelimit.EventShadowRejected + " p", EventFailedOpen + " p"}, names(events.Events()))
 	_, _, err = callUnary(t.Context(), oneMethod(t, Policy{Limit: Of(no())}, func(o *LimitsOptions) { o.Shadow = true }), unaryMethod, answer)
 	require.NoError(t, err)
 }
@@ -138,6 +139,13 @@ func TestLimits_GlobalOnce(t *testing.T) {
 	})
 	require.NoError(t, err)
 	global.check(t, 1, 1, 0)
+
+	inner := oneMethod(t, Policy{Limit: Of(no())})
+	_, trailer, err := callUnary(t.Context(), l, unaryMethod, func(ctx context.Context, message any) (any, error) {
+		return inner.UnaryInterceptor()(ctx, message, &grpc.UnaryServerInfo{FullMethod: unaryMethod}, answer)
+	})
+	require.Error(t, err)
+	assert.Len(t, trailer[pushbackTrailer], 1, "grpc-go does not retry if there are two")
 }
 
 // A callback has a value of each kind of function that a program can hand to this package. It runs end when it is called.
@@ -241,7 +249,7 @@ func TestLimits_PanicAndGoexit(t *testing.T) {
 
 func TestLimits_Timeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		events, l := new(eventRecorder), slots(t, 1, 0)
+		events, l := new(weirtest.Recorder), slots(t, 1, 0)
 		limits := oneMethod(t, Policy{Limit: Of(l), Timeout: time.Second}, func(o *LimitsOptions) { o.Listener = events })
 		for name, c := range map[string]struct {
 			err  func(ctx context.Context) error
@@ -259,7 +267,7 @@ func TestLimits_Timeout(t *testing.T) {
 			assert.Equal(t, c.code, status.Code(err), name)
 			assert.Equal(t, 1, free(l), name)
 		}
-		assert.Equal(t, []string{timeout.EventTimeout + " p", timeout.EventTimeout + " p"}, events.names())
+		assert.Equal(t, []string{timeout.EventTimeout + " p", timeout.EventTimeout + " p"}, names(events.Events()))
 	})
 }
 

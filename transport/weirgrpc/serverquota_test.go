@@ -17,6 +17,7 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/retry"
+	"github.com/weir-go/weir/weirtest"
 )
 
 // The quotas are in the header of a success, and in the trailer of an error, which grpc-go retries only without a header.
@@ -88,19 +89,17 @@ func (s headerStream) SetTrailer(md metadata.MD) { _ = s.fakeStream.SetTrailer(m
 func TestByPipeline_OnePushback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		again := retry.New(&retry.Options{MaxRetries: 1, Handle: func(_ any, err error) bool { return err != nil }})
-		for name, inner := range map[string]*always{"rejected": no(), "admitted at last": {retryAfter: time.Second}} {
+		rejected := weirtest.Reject(time.Second, "")
+		for name, inner := range map[string]scripted{"rejected": follows(rejected), "admitted at last": follows(rejected, weirtest.Grant())} {
 			l := weir.Must(NewLimits(&LimitsOptions{
 				Policies: map[string]Policy{
-					"again": Policy{Limit: ByPipeline(weir.Must(pipeline.New("again", again)))},
-					"inner": {Limit: Of(inner), Cost: func(*Request) int {
-						inner.grant = name != "rejected" && inner.asked == 1
-						return 1
-					}},
+					"again": {Limit: ByPipeline(weir.Must(pipeline.New("again", again)))},
+					"inner": {Limit: Of(inner)},
 				},
 				Methods: map[string][]string{"*": {"again", "inner"}},
 			}))
 			_, trailer, err := callUnary(t.Context(), l, unaryMethod, answer)
-			assert.Equal(t, 2, inner.asked, name)
+			assert.Len(t, inner.Calls(), 2, name)
 			assert.Equal(t, name == "rejected", err != nil, name)
 			assert.Equal(t, name == "rejected", len(trailer[pushbackTrailer]) == 1, name)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
+	"github.com/weir-go/weir/weirtest"
 )
 
 // strategyFunc is a strategy.
@@ -78,7 +79,7 @@ func TestByPipeline_Codes(t *testing.T) {
 		code codes.Code
 	}{
 		"rate limit":      {ratelimit.New(no(), nil), codes.ResourceExhausted},
-		"concurrency":     {ratelimit.New(&always{}, nil), codes.Unavailable},
+		"concurrency":     {ratelimit.New(follows(weirtest.Reject(0, "")), nil), codes.Unavailable},
 		"closed":          {ends(nil, limiter.ErrClosed), codes.Unavailable},
 		"no answer":       {ends(nil, nil), codes.Unavailable},
 		"own status":      {ends(nil, own), codes.FailedPrecondition},

@@ -93,6 +93,29 @@ func TestGate_WhatPauses(t *testing.T) {
 	}
 }
 
+// A slow answer with a shorter wait does not end a pause.
+func TestGate_NeverShortensAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := plainBase(func(r *http.Request) (*http.Response, error) {
+			if r.URL.RawQuery != "slow" {
+				return answering(429, "Retry-After", "10"), nil
+			}
+			time.Sleep(time.Second)
+			return answering(429, "Retry-After", "2"), nil
+		})
+		transport := roundTripper(t, base, nil, weir.Must(weirhttp.NewGate(nil)))
+		var slow sync.WaitGroup
+		slow.Go(func() { _, _ = status(t, transport, newRequest(t, http.MethodGet, url+"?slow", "")) })
+		synctest.Wait()
+		_, err := status(t, transport, newRequest(t, http.MethodGet, url, ""))
+		require.NoError(t, err)
+		slow.Wait()
+		_, err = status(t, transport, newRequest(t, http.MethodGet, url, ""))
+		left, _ := pipeline.RetryAfter(err)
+		assert.Equal(t, 9*time.Second, left)
+	})
+}
+
 // One request gets Retry-After, and all requests to the host wait.
 func TestGate_Waits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

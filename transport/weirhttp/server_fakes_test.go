@@ -1,11 +1,9 @@
 package weirhttp
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,62 +12,27 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/weirtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// always gives every request the same answer, and counts.
-type always struct {
-	grant      bool
-	retryAfter time.Duration
-	err        error
-
-	mu                      sync.Mutex
-	asked, released, undone int
-	costs                   []int
-}
-
-func (a *always) TryAcquire(_ context.Context, n int) (limiter.Lease, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.asked++
-	a.costs = append(a.costs, n)
-	switch {
-	case a.err != nil:
-		return limiter.Lease{}, a.err
-	case !a.grant:
-		return custom.Rejected(a.retryAfter, ""), nil
-	}
-	count := func(n *int) func() {
-		return func() {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			*n++
-		}
-	}
-	return custom.GrantedRefundable(n, count(&a.released), count(&a.undone)), nil
-}
-
-func (a *always) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
-	if ctx.Err() != nil {
-		return limiter.Lease{}, ctx.Err()
-	}
-	return a.TryAcquire(ctx, n)
-}
-
-func (a *always) check(t *testing.T, asked, released, undone int) {
-	t.Helper()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	require.Equal(t, [3]int{asked, released, undone}, [3]int{a.asked, a.released, a.undone}, "asked, released, undone")
-}
-
 var errStore = errors.New("the store is down")
 
-func yes() *always { return &always{grant: true} }
-func no() *always  { return &always{retryAfter: 1500 * time.Millisecond} }
+// A scripted is a limiter that gives the answers of a script.
+type scripted struct{ *weirtest.Limiter }
+
+func follows(script ...weirtest.Answer) scripted { return scripted{weirtest.NewLimiter(script...)} }
+func yes() scripted                              { return follows() }
+func no() scripted                               { return follows(weirtest.Reject(1500*time.Millisecond, "")) }
+func fails() scripted                            { return follows(weirtest.Fail(errStore)) }
+
+func (s scripted) check(t *testing.T, asked, released, undone int) {
+	t.Helper()
+	got := [3]int{len(s.Calls()), s.Count(weirtest.Released), s.Count(weirtest.Refunded)}
+	require.Equal(t, [3]int{asked, released, undone}, got, "asked, released, undone")
+}
 
 // answers returns a rejection handler that answers with a status.
 func answers(status int) Body {
@@ -94,35 +57,6 @@ func bucket(t testing.TB, tokens int) *limiter.TokenBucket {
 	}))
 	t.Cleanup(func() { _ = l.Close() })
 	return l
-}
-
-// recording records events and measurements.
-type recording struct {
-	mu           sync.Mutex
-	events       []pipeline.Event
-	measurements []pipeline.Event
-}
-
-func (l *recording) Hooks() pipeline.Hooks {
-	return pipeline.Hooks{
-		OnEvent: l.OnEvent,
-		OnMeasurement: func(ctx context.Context, e pipeline.Event) func(context.Context, pipeline.Event) {
-			l.OnMeasurement(ctx, e)
-			return l.OnMeasurement
-		},
-	}
-}
-
-func (l *recording) OnEvent(_ context.Context, e pipeline.Event) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.events = append(l.events, e)
-}
-
-func (l *recording) OnMeasurement(_ context.Context, e pipeline.Event) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.measurements = append(l.measurements, e)
 }
 
 // names returns the names of events with the names of their policies.

@@ -21,6 +21,7 @@ import (
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/timeout"
 	"github.com/weir-go/weir/transport/internal/admission"
+	"github.com/weir-go/weir/weirtest"
 )
 
 // A pipeServer is a server whose connections are pipes, so that it can run in a bubble of synctest.
@@ -157,7 +158,7 @@ func slowLoris(t testing.TB) io.Reader {
 // A client that hangs up in the queue has its slot no longer, gets back what it had paid, and was not rejected.
 func TestServer_AbortWhileQueuedFreesTheSlot(t *testing.T) {
 	versions(t, func(t *testing.T, http2 bool) {
-		slots, first, heard := concurrency(t, 1, 1), bucket(t, 10), &recording{}
+		slots, first, heard := concurrency(t, 1, 1), bucket(t, 10), new(weirtest.Recorder)
 		l := weir.Must(NewLimits(&LimitsOptions{
 			Listener: heard,
 			Policies: map[string]Policy{"first": {Limit: Of(first)}, "p": {Limit: Of(slots)}},
@@ -180,11 +181,9 @@ func TestServer_AbortWhileQueuedFreesTheSlot(t *testing.T) {
 		assert.EqualValues(t, 9, first.Statistics().AvailablePermits)
 		status, _ := do(t, s, request(t, s, nil))
 		assert.Equal(t, 200, status)
-		heard.mu.Lock()
-		defer heard.mu.Unlock()
-		assert.Empty(t, heard.events)
+		assert.Empty(t, heard.Events())
 		canceled := 0
-		for _, m := range heard.measurements {
+		for _, m := range heard.Measurements() {
 			if m.Err != nil {
 				assert.ErrorIs(t, m.Err, context.Canceled)
 				assert.Equal(t, "p", m.Source.Strategy)
@@ -395,7 +394,7 @@ func TestServer_DeadlinesOfTheHandler(t *testing.T) {
 }
 
 func TestPolicy_Timeout(t *testing.T) {
-	heard := &recording{}
+	heard := new(weirtest.Recorder)
 	held := yes()
 	l := weir.Must(NewLimits(&LimitsOptions{Listener: heard, Policies: map[string]Policy{
 		"p": {Limit: Of(held), Timeout: time.Millisecond}, "longer": {Limit: Of(yes()), Timeout: time.Hour},
@@ -407,8 +406,8 @@ func TestPolicy_Timeout(t *testing.T) {
 		assert.True(t, cause.Timeout())
 	}), "longer", "p"))
 	assert.Equal(t, 503, w.Code)
-	assert.Equal(t, []string{"OnTimeout p"}, names(heard.events))
-	assert.ErrorIs(t, heard.events[0].Err, pipeline.ErrRejected)
-	assert.EqualError(t, heard.events[0].Err, "timeout: http/p: no result within 1ms")
+	assert.Equal(t, []string{"OnTimeout p"}, names(heard.Events()))
+	assert.ErrorIs(t, heard.Events()[0].Err, pipeline.ErrRejected)
+	assert.EqualError(t, heard.Events()[0].Err, "timeout: http/p: no result within 1ms")
 	held.check(t, 1, 1, 0) // it ran, so it cost
 }

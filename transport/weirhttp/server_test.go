@@ -178,11 +178,10 @@ func TestLimits_Exempt(t *testing.T) {
 
 func TestLimits_AbortedRequestIsNoRejection(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
 	first := yes()
 	l := weir.Must(NewLimits(&LimitsOptions{
-		Global:     Policy{Limit: Of(first), Shadow: true},
-		Policies:   map[string]Policy{"p": {Limit: Of(yes()), FailOpen: true}},
+		Global:     Policy{Limit: Of(first)},
+		Policies:   map[string]Policy{"p": {Limit: Of(yes()), FailOpen: true, Cost: func(*http.Request) int { cancel(); return 1 }}},
 		OnRejected: func(http.ResponseWriter, *http.Request, Rejection) { t.Error("called") },
 	}))
 	w := httptest.NewRecorder()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/weirtest"
 )
 
 func TestBody(t *testing.T) {
@@ -83,7 +84,7 @@ func TestLimitsOptions_OnRejected(t *testing.T) {
 
 // What admission decides by the options of a policy is answered with the status of its cause, or with the policy's own.
 func TestPolicy_Status(t *testing.T) {
-	full, fails := Of(concurrencyInUse(t)), Of(&always{err: errStore})
+	full, down := Of(concurrencyInUse(t)), Of(fails())
 	costs := func(n int) func(*http.Request) int { return func(*http.Request) int { return n } }
 	twice := ByKey(keyedBuckets(t, 1), func(*http.Request) string { return AmbiguousKey })
 	for name, c := range map[string]struct {
@@ -94,18 +95,18 @@ func TestPolicy_Status(t *testing.T) {
 		"capacity":        {Policy{Limit: full, MaxWait: -1}, 503},
 		"what it says":    {Policy{Limit: full, Status: 420}, 420},
 		"two keys":        {Policy{Limit: twice, Status: 420}, 400},
-		"failed":          {Policy{Limit: fails, Status: 420}, 503},
-		"failed, open":    {Policy{Limit: fails, FailOpen: true}, 200},
+		"failed":          {Policy{Limit: down, Status: 420}, 503},
+		"failed, open":    {Policy{Limit: down, FailOpen: true}, 200},
 		"too much":        {Policy{Limit: full, Cost: costs(2)}, 429},
 		"a negative cost": {Policy{Limit: full, Cost: costs(-1)}, 500},
 		"shadow":          {Policy{Limit: full, Shadow: true}, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
-			heard := new(recording)
+			heard := new(weirtest.Recorder)
 			l := weir.Must(NewLimits(&LimitsOptions{Name: "shop", Policies: map[string]Policy{"p": c.policy}, Listener: heard}))
 			assert.Equal(t, c.want, get(l.Handler(served, "p")).Code)
-			require.Len(t, heard.events, 1)
-			assert.Equal(t, pipeline.Source{Pipeline: "shop", Strategy: "p"}, heard.events[0].Source)
+			require.Len(t, heard.Events(), 1)
+			assert.Equal(t, pipeline.Source{Pipeline: "shop", Strategy: "p"}, heard.Events()[0].Source)
 		})
 	}
 }

@@ -262,6 +262,12 @@ func TestByPipeline_WithOtherPolicies(t *testing.T) {
 	assert.Equal(t, 503, get(l.Handler(waits, "before", "slow")).Code)
 	before.check(t, 4, 2, 2) // it ran, so it cost
 	assert.Equal(t, "page", get(l.Handler(waits, "page")).Body.String())
+
+	attempts := 0
+	again := weir.Must(pipeline.New("again", retry.New(&retry.Options{MaxRetries: 2, Delay: -1}), timeout.New(time.Millisecond, nil)))
+	busy := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"again": {Limit: ByPipeline(again)}, "one": {Limit: Of(concurrency(t, 1, 0))}}}))
+	get(busy.Handler(handler(func(_ http.ResponseWriter, r *http.Request) { attempts++; <-r.Context().Done() }), "again", "one"))
+	assert.Equal(t, 3, attempts, "an attempt gives back what the one before was granted")
 	_, err := NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limit: ByPipeline(p), Shadow: true}}})
 	assert.ErrorIs(t, err, weir.ErrInvalidOptions)
 }
