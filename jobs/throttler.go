@@ -29,10 +29,9 @@ type Throttler struct {
 	lead      atomic.Int64 // how much earlier than their turn jobs are brought back, µs
 	now       func() time.Time
 
-	mu           sync.Mutex
-	onDecision   []func(context.Context, Decision)
-	sessions     map[*session]bool // of jobs that hold slots
-	databaseLost bool              // the last transaction has failed
+	mu         sync.Mutex
+	onDecision []func(context.Context, Decision)
+	sessions   map[*session]bool // of jobs that hold slots
 
 	closing    sync.Once
 	closed     context.Context // ends with Close
@@ -74,7 +73,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (t *Throttler, err
 	}
 	d := &database{pool: t.own, sql: t.sql, lease: options.Lease, lead: t.lead.Load, ids: map[Ref]int64{}, definitions: map[int64]rules{}, liveHolders: map[int64]int64{}}
 	d.recheckLater = func(keys []int64, delay time.Duration) { t.batcher.recheckLater(keys, delay) }
-	t.batcher = newBatcher(options.CallTimeout, options.HandOverWorkers, d.run, t.reportTransaction)
+	t.batcher = newBatcher(options.CallTimeout, options.HandOverWorkers, d.run, t.reportDatabase)
 	t.closed, t.close = context.WithCancel(context.Background())
 	t.maintained.Add(2)
 	go t.repeat("jobs: renewing leases", options.Lease/4, t.renew)
@@ -152,18 +151,13 @@ func (t *Throttler) Close() error {
 	return nil
 }
 
-// reportTransaction is called with the result of each transaction.
-func (t *Throttler) reportTransaction(err error) {
-	t.mu.Lock()
-	was := t.databaseLost
-	t.databaseLost = err != nil
-	t.mu.Unlock()
-	switch {
-	case err != nil && !was:
-		t.events.Add(Event{Kind: EventDatabaseLost, Err: err})
-	case err == nil && was:
-		t.events.Add(Event{Kind: EventDatabaseRecovered})
+// reportDatabase is called when a transaction has failed after one that succeeded, and with nil the other way round.
+func (t *Throttler) reportDatabase(err error) {
+	kind := EventDatabaseLost
+	if err == nil {
+		kind = EventDatabaseRecovered
 	}
+	t.events.Add(Event{Kind: kind, Err: err})
 }
 
 // adjustLead moves the lead towards how late River brought a job back: a fourth of the difference up, an eighth down.

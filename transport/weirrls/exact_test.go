@@ -5,12 +5,14 @@ import (
 	"errors"
 	"math"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
@@ -22,15 +24,122 @@ import (
 
 func potRule(key string, p *pot) Descriptor { return Descriptor{Key: key, Limit: &Limit{Limiter: p}} }
 
-func TestExact_ARejectedRequestCostsNothing(t *testing.T) {
-	a, b, c := newPot(5), newPot(1), newPot(5)
-	s := newService(t, nil, potRule("a", a), potRule("b", b), potRule("c", c))
-	all := []*common.RateLimitDescriptor{describe("a", ""), describe("b", ""), withHits(2, describe("c", ""))}
-	assert.Equal(t, codeList{isOK, isOK, isOK, isOK}, codesOf(ask(t, s, all...)))
-	r := ask(t, s, all...)
-	assert.Equal(t, codeList{isOver, isOK, isOver, isOK}, codesOf(r))
-	assert.Equal(t, []int64{4, 0, 3}, []int64{a.remaining(), b.remaining(), c.remaining()})
-	assert.EqualValues(t, 4, r.Statuses[0].LimitRemaining, "after the refund")
+// A potLimit is a limit by a pot of n.
+type potLimit struct {
+	n int64
+	Limit
+}
+
+// TestExact has what requests get and cost, in scripts: see play.
+func TestExact(t *testing.T) {
+	type limits = map[string]potLimit
+	type left = map[string]int64
+	for name, tt := range map[string]struct {
+		options ServiceOptions
+		limits  limits
+		script  string
+		left    left
+	}{
+		"a rejected request costs nothing": {
+			limits: limits{"a": {n: 5}, "b": {n: 1}, "c": {n: 5}},
+			script: "a b c+2 -> ok: ok ok ok; a b c+2 -> over: ok over ok",
+			left:   left{"a": 4, "b": 0, "c": 3},
+		},
+		"what is given back stays so": {
+			limits: limits{"full": {n: 1}, "slots": {n: 2}},
+			script: "full slots+2 -> ok: ok ok; full slots-1 -> over: over ok",
+			left:   left{"slots": 1},
+		},
+		"nothing on overrun": {
+			limits: limits{"p": {n: 5}, "other": {n: 0}},
+			script: "p+2 -> ok: ok; p+4 -> over: over; p+6 -> over: over; p+3 other -> over: ok over; p+9 other -> over: over over",
+			left:   left{"p": 3},
+		},
+		"debt on overrun": {
+			limits: limits{"p": {5, Limit{OnOverrun: OverrunDebt}}, "other": {n: 0}},
+			script: "p+2 -> ok: ok; p+4 -> over: over; p-6 -> ok: ok; p+3 other -> over: ok over; p+9 other -> over: over over",
+			left:   left{"p": -7},
+		},
+		"the rest on overrun": {
+			limits: limits{"p": {5, Limit{OnOverrun: OverrunRest}}, "other": {n: 0}},
+			script: "p+2 -> ok: ok; p+4 -> over: over; p-5 -> ok: ok; p+4 other -> over: ok over; p+0 -> ok: ok; p+9 -> over: over",
+			left:   left{"p": 0},
+		},
+		"a limit's shadow": {
+			limits: limits{"shadow": {1, Limit{Shadow: true}}, "real": {n: 5}},
+			script: "shadow real -> ok: ok ok; shadow real -> ok: ok ok",
+			left:   left{"shadow": 0, "real": 3},
+		},
+		"the service's shadow says what would have been": {
+			options: ServiceOptions{Shadow: true},
+			limits:  limits{"one": {n: 1}, "real": {n: 5}},
+			script:  "one -> ok: ok; one real -> ok: over ok",
+			left:    left{"real": 4},
+		},
+		"a quota": {
+			limits: limits{"q1": {1, Limit{Quota: true}}, "q2": {2, Limit{Quota: true}}, "ordinary": {n: 9}},
+			script: `q1 q2 ordinary none -> ok: ok ok ok ok; q1 q2 ordinary none -> ok: over ok ok ok
+				q1 q2 ordinary none -> over: over over ok ok`,
+			left: left{"ordinary": 7},
+		},
+		"a quota of the service": { // a descriptor without a limit is not over; one with an unlimited limit does not count
+			options: ServiceOptions{Quota: true},
+			limits:  limits{"a": {n: 1}, "b": {n: 2}, "free": {0, Limit{Unlimited: true}}},
+			script:  "a b -> ok: ok ok; a none -> ok: over ok; a b -> ok: over ok; a b -> over: over over; a free -> over: over ok",
+		},
+		"limits that are replaced": {
+			limits: limits{
+				"wide": {5, Limit{Name: "wide"}}, "narrow": {5, Limit{Name: "narrow", Replaces: []string{"wide"}}},
+				"vip": {0, Limit{Unlimited: true, Replaces: []string{"wide", "narrow", "free"}}}, "free": {0, Limit{Name: "free", Unlimited: true}},
+			},
+			script: "wide narrow -> ok: ok ok; wide narrow vip free -> ok: ok ok ok ok; wide+9 free -> over: over ok",
+			left:   left{"wide": 5, "narrow": 4},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pots := make(map[string]*pot)
+			var rules []Descriptor
+			for key, l := range tt.limits {
+				limit := l.Limit
+				if !limit.Unlimited {
+					pots[key] = newPot(l.n)
+					limit.Limiter = pots[key]
+				}
+				rules = append(rules, Descriptor{Key: key, Limit: &limit})
+			}
+			play(t, newService(t, &tt.options, rules...), tt.script)
+			for key, left := range tt.left {
+				assert.Equal(t, left, pots[key].remaining(), key)
+			}
+		})
+	}
+}
+
+// play asks a service and compares the codes. A script has requests with the keys of their descriptors, perhaps with hits, as
+// in "a b+2 c-1", where the latter are given back; and behind the arrow the overall code and those of the statuses.
+func play(t *testing.T, s *Service, script string) {
+	t.Helper()
+	for line := range strings.FieldsFuncSeq(script, func(r rune) bool { return r == ';' || r == '\n' }) {
+		call, want, _ := strings.Cut(line, " -> ")
+		var r []*common.RateLimitDescriptor
+		for word := range strings.FieldsSeq(call) {
+			at := strings.IndexAny(word+"+", "+-")
+			d := describe(word[:at], "")
+			if at < len(word) {
+				n, err := strconv.ParseUint(word[at+1:], 10, 64)
+				require.NoError(t, err)
+				withHits(n, d).IsNegativeHits = word[at] == '-'
+			}
+			r = append(r, d)
+		}
+		text := map[ratelimitv3.RateLimitResponse_Code]string{isOK: "ok", isOver: "over"}
+		response := ask(t, s, r...)
+		got := text[response.OverallCode] + ":"
+		for _, status := range response.Statuses {
+			got += " " + text[status.Code]
+		}
+		assert.Equal(t, want, got, line)
+	}
 }
 
 func TestExact_Hits(t *testing.T) {
@@ -63,39 +172,6 @@ func TestExact_Hits(t *testing.T) {
 	assert.Empty(t, r.ResponseHeadersToAdd)
 }
 
-func TestExact_GivenBackStaysSo(t *testing.T) {
-	full, slots := newPot(1), newPot(2)
-	s := newService(t, nil, potRule("full", full), potRule("slots", slots))
-	ask(t, s, describe("full", ""), withHits(2, describe("slots", "")))
-	r := ask(t, s, describe("full", ""), giveBack(1, describe("slots", "")))
-	assert.Equal(t, codeList{isOver, isOver, isOK}, codesOf(r))
-	assert.EqualValues(t, 1, slots.remaining())
-	assert.EqualValues(t, 1, r.Statuses[1].LimitRemaining)
-	assert.Nil(t, r.Statuses[1].CurrentLimit, "no size is known")
-}
-
-func TestExact_OnOverrun(t *testing.T) {
-	for overrun, want := range map[Overrun]int64{OverrunNothing: 3, OverrunDebt: -1, OverrunRest: 0} {
-		t.Run(overrun.String(), func(t *testing.T) {
-			p, other := newPot(5), newPot(1)
-			s := newService(t, nil, Descriptor{Key: "p", Limit: &Limit{Limiter: p, OnOverrun: overrun}}, potRule("other", other))
-			ask(t, s, withHits(2, describe("p", "")))
-			r := ask(t, s, withHits(4, describe("p", "")))
-			assert.Equal(t, isOver, r.OverallCode)
-			assert.Equal(t, want, p.remaining())
-			assert.Equal(t, time.Minute, r.Statuses[0].DurationUntilReset.AsDuration())
-
-			// Another limit rejects: only debt stays.
-			p.left, other.left = 5, 0
-			ask(t, s, withHits(4, describe("p", "")), describe("other", ""))
-			assert.Equal(t, overrun == OverrunDebt, p.remaining() == 1)
-			p.left = 5
-			ask(t, s, withHits(7, describe("p", "")), describe("other", ""))
-			assert.Equal(t, map[Overrun]int64{OverrunNothing: 5, OverrunDebt: -2, OverrunRest: 0}[overrun], p.remaining(), "more than the limit")
-		})
-	}
-}
-
 // A number that no request can have cost, such as a negative one without its sign, does not lock the key for years.
 func TestExact_MistakesMakeNoDebt(t *testing.T) {
 	p := newPot(5)
@@ -121,6 +197,38 @@ func TestExact_OnOverrunRestWhileOthersTake(t *testing.T) {
 	p.hook = func() { p.left = max(p.left-1, 0) } // another request takes one before each attempt
 	assert.Equal(t, isOver, ask(t, s, withHits(5, describe("p", ""))).OverallCode)
 	assert.EqualValues(t, 0, p.remaining())
+}
+
+// TestExact_Levels: what is left is told after refunds, and without a limit of known size there is no current_limit.
+func TestExact_Levels(t *testing.T) {
+	a, none := newPot(5), newPot(1)
+	none.left = 0
+	s := newService(t, nil, potRule("a", a), potRule("none", none), Descriptor{Key: "debt", Limit: &Limit{Limiter: newPot(2), OnOverrun: OverrunDebt}},
+		Descriptor{Key: "free", Limit: &Limit{Unlimited: true}})
+	r := ask(t, s, withHits(2, describe("a", "")), describe("none", ""), describe("free", ""))
+	assert.EqualValues(t, 5, r.Statuses[0].LimitRemaining, "after the refund")
+	assert.Nil(t, r.Statuses[0].CurrentLimit)
+	assert.Equal(t, time.Minute, r.Statuses[1].DurationUntilReset.AsDuration())
+	assert.Equal(t, uint32(math.MaxUint32), r.Statuses[2].LimitRemaining)
+	assert.Zero(t, ask(t, s, withHits(3, describe("debt", ""))).Statuses[0].LimitRemaining, "below 0")
+	assert.EqualValues(t, 1, ask(t, s, giveBack(2, describe("debt", ""))).Statuses[0].LimitRemaining)
+}
+
+// TestExact_RefusedAndFailed: a request that was refused stays so if the limiter cannot be charged for it.
+func TestExact_RefusedAndFailed(t *testing.T) {
+	for _, overrun := range []Overrun{OverrunDebt, OverrunRest} {
+		p := chargeless{newPot(1)}
+		s := newService(t, nil, Descriptor{Key: "p", Limit: &Limit{Limiter: p, OnOverrun: overrun, FailOpen: true}})
+		assert.Equal(t, isOver, ask(t, s, withHits(2, describe("p", ""))).OverallCode)
+		assert.Equal(t, isOK, ask(t, s, giveBack(1, describe("p", ""))).OverallCode)
+	}
+}
+
+// chargeless is a pot that fails to be charged.
+type chargeless struct{ *pot }
+
+func (chargeless) Charge(context.Context, int) (limiter.Level, error) {
+	return limiter.Level{}, errors.New("boom")
 }
 
 func TestExact_Failures(t *testing.T) {
@@ -183,83 +291,12 @@ func TestExact_CallerGone(t *testing.T) {
 	assert.Equal(t, isOK, r.OverallCode)
 }
 
-func TestExact_Shadow(t *testing.T) {
-	shadow, real := newPot(1), newPot(5)
-	s := newService(t, nil, Descriptor{Key: "shadow", Limit: &Limit{Limiter: shadow, Shadow: true}}, potRule("real", real))
-	for range 2 {
-		r := ask(t, s, describe("shadow", ""), describe("real", ""))
-		assert.Equal(t, codeList{isOK, isOK, isOK}, codesOf(r))
-		assert.Zero(t, r.Statuses[0].LimitRemaining)
-	}
-	assert.EqualValues(t, 3, real.remaining())
-}
-
-func TestService_Shadow(t *testing.T) {
-	one, real := newPot(1), newPot(5)
-	s := newService(t, &ServiceOptions{Shadow: true}, potRule("one", one), potRule("real", real))
-	ask(t, s, describe("one", ""))
-	r := ask(t, s, describe("one", ""), describe("real", ""))
-	assert.Equal(t, codeList{isOK, isOver, isOK}, codesOf(r), "the statuses say what would have been")
-	assert.Empty(t, r.ResponseHeadersToAdd)
-	assert.EqualValues(t, 4, real.remaining())
-}
-
-func TestQuota(t *testing.T) {
-	q1, q2, ordinary := newPot(1), newPot(2), newPot(9)
-	s := newService(t, nil,
-		Descriptor{Key: "q1", Limit: &Limit{Limiter: q1, Quota: true}},
-		Descriptor{Key: "q2", Limit: &Limit{Limiter: q2, Quota: true}},
-		potRule("ordinary", ordinary),
-	)
-	all := []*common.RateLimitDescriptor{describe("q1", ""), describe("q2", ""), describe("ordinary", ""), describe("none", "")}
-	assert.Equal(t, codeList{isOK, isOK, isOK, isOK, isOK}, codesOf(ask(t, s, all...)))
-	assert.Equal(t, codeList{isOK, isOver, isOK, isOK, isOK}, codesOf(ask(t, s, all...)))
-	assert.Equal(t, codeList{isOver, isOver, isOver, isOK, isOK}, codesOf(ask(t, s, all...)))
-	assert.EqualValues(t, 7, ordinary.remaining())
-}
-
-func TestService_Quota(t *testing.T) {
-	s := newService(t, &ServiceOptions{Quota: true}, potRule("a", newPot(1)), potRule("b", newPot(2)), named("free", "", "free"))
-	assert.Equal(t, isOK, ask(t, s, describe("a", ""), describe("b", "")).OverallCode)
-	assert.Equal(t, isOK, ask(t, s, describe("a", ""), describe("none", "")).OverallCode, "a descriptor without a limit is not over")
-	assert.Equal(t, isOK, ask(t, s, describe("a", ""), describe("b", "")).OverallCode)
-	assert.Equal(t, isOver, ask(t, s, describe("a", ""), describe("b", "")).OverallCode)
-	assert.Equal(t, isOver, ask(t, s, describe("a", ""), describe("free", "")).OverallCode, "an unlimited descriptor does not count")
-}
-
-func TestReplaces(t *testing.T) {
-	wide, narrow := newPot(5), newPot(5)
-	s := newService(t, nil,
-		Descriptor{Key: "wide", Limit: &Limit{Name: "wide", Limiter: wide}},
-		Descriptor{Key: "narrow", Limit: &Limit{Name: "narrow", Limiter: narrow, Replaces: []string{"wide"}}},
-		Descriptor{Key: "vip", Limit: &Limit{Unlimited: true, Replaces: []string{"wide", "narrow", "free"}}},
-		Descriptor{Key: "free", Limit: &Limit{Name: "free", Unlimited: true}},
-	)
-	r := ask(t, s, describe("wide", ""), describe("narrow", ""))
-	assert.Equal(t, codeList{isOK, isOK, isOK}, codesOf(r))
-	assert.Zero(t, r.Statuses[0].LimitRemaining)
-	assert.Equal(t, []int64{5, 4}, []int64{wide.remaining(), narrow.remaining()})
-	r = ask(t, s, describe("wide", ""), describe("narrow", ""), describe("vip", ""), describe("free", ""))
-	assert.Equal(t, []int64{5, 4}, []int64{wide.remaining(), narrow.remaining()})
-	for _, i := range []int{2, 3} {
-		assert.Equal(t, uint32(math.MaxUint32), r.Statuses[i].LimitRemaining)
-		assert.Nil(t, r.Statuses[i].CurrentLimit)
-	}
-}
-
 func TestShouldRateLimit_BadRequests(t *testing.T) {
 	s := newService(t, nil, potRule("k", newPot(1)))
-	for want, r := range map[string]func() error{
-		"weirrls: domain must not be empty": func() error {
-			_, err := s.ShouldRateLimit(t.Context(), withDomain("", describe("k", "")))
-			return err
-		},
-		"weirrls: descriptors must not be empty": func() error {
-			_, err := s.ShouldRateLimit(t.Context(), request())
-			return err
-		},
+	for want, r := range map[string]*ratelimitv3.RateLimitRequest{
+		"weirrls: domain must not be empty": withDomain("", describe("k", "")), "weirrls: descriptors must not be empty": request(),
 	} {
-		err := r()
+		_, err := s.ShouldRateLimit(t.Context(), r)
 		assert.Equal(t, codes.InvalidArgument, status.Code(err))
 		assert.Equal(t, want, status.Convert(err).Message())
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"math/rand/v2"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,32 +73,6 @@ func TestWindow_SharedCounters(t *testing.T) {
 	assert.Equal(t, isOK, ask(t, s, describe("path", "/b2")).OverallCode)
 	// The same descriptor twice: the second one is counted on top of the first one.
 	assert.Equal(t, codeList{isOver, isOK, isOver}, codesOf(ask(t, s, describe("path", "/b3"), describe("path", "/b3"))))
-}
-
-// TestWindow_AsTheOther compares with a model of envoyproxy/ratelimit, written from its behavior.
-func TestWindow_AsTheOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		random := rand.New(rand.NewPCG(3, 4))
-		s := newService(t, nil,
-			Descriptor{Key: "s", Limit: windowOf(5, Second)}, Descriptor{Key: "m", Limit: windowOf(40, Minute)},
-			Descriptor{Key: "w", Limit: windowOf(math.MaxUint32, Week)},
-		)
-		limits := map[string][2]int64{"s": {5, 1}, "m": {40, 60}, "w": {math.MaxUint32, 7 * 86400}}
-		counts := make(map[string]int64)
-		for range 5000 {
-			time.Sleep(time.Duration(random.IntN(200)) * time.Millisecond)
-			now := time.Now().Unix()
-			key, value, n := []string{"s", "m", "w"}[random.IntN(3)], strconv.Itoa(random.IntN(3)), random.IntN(4)
-			limit, divider := limits[key][0], limits[key][1]
-			counter := key + value + strconv.FormatInt(now/divider*divider, 10)
-			counts[counter] += int64(n)
-			r := ask(t, s, withHits(uint64(n), describe(key, value)))
-			over := counts[counter] > limit
-			require.Equal(t, over, r.OverallCode == isOver)
-			require.Equal(t, uint32(max(0, limit-counts[counter])), r.Statuses[0].LimitRemaining)
-			require.Equal(t, divider-now%divider, r.Statuses[0].DurationUntilReset.Seconds)
-		}
-	})
 }
 
 func TestOverride(t *testing.T) {
