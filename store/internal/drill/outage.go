@@ -58,8 +58,8 @@ func (f *faultyStore) take() bool {
 	return !away
 }
 
-// hasRecovered expects that the store decides again, and has what it had before: only a call that failed can have taken a permit that
-// nobody got.
+// hasRecovered expects that the store decides again, and has what it had before: only a call that failed can have taken a permit without a
+// grant.
 func (f *faultyStore) hasRecovered(dataLost bool) {
 	eventually(f.t, "the store is there", func() bool { return f.take() && f.s.Health().Err == nil })
 	eventually(f.t, "the lease has ended, by its release or its TTL", func() bool {
