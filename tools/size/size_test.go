@@ -43,7 +43,6 @@ var ceilings = map[string]counts{
 // A type has at most maxFields fields and maxMethods methods. These have more: fields, methods. Lower a number with the change that
 // makes it lower.
 var large = map[string][2]int{
-	"cmd/weir.command":                             {5, 27},
 	"cmd/weir/internal/gatewayconfig.Gateway":      {19, 18},
 	"cmd/weir/internal/process.Process":            {17, 15},
 	"cmd/weir/internal/rlsconfig.RLS":              {16, 14},
