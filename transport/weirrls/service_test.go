@@ -171,7 +171,7 @@ func TestStore_RejectedBefore(t *testing.T) {
 		listener := &recorder{}
 		s := newService(t, &ServiceOptions{Listener: listener, Counters: weir.Must(NewSharedCounters(st, nil))},
 			Descriptor{Key: "window", Limit: &Limit{Limiter: window}}, Descriptor{Key: "gate", Limit: &Limit{Limiter: bucket}},
-			Descriptor{Key: "debt", Limit: &Limit{Limiter: debt, OnOverrun: OverrunDebt}},
+			Descriptor{Key: "debt", Limit: &Limit{Limiter: debt, OnOverrun: OverrunDebt}}, rejectingRule("slow", time.Hour, false),
 		)
 		all := []*common.RateLimitDescriptor{describe("window", ""), describe("gate", ""), overriding(9, 6, describe("o", ""))}
 		assert.Equal(t, isOK, ask(t, s, all...).OverallCode)
@@ -184,6 +184,10 @@ func TestStore_RejectedBefore(t *testing.T) {
 		assert.Equal(t, calls, memory.Calls("Decide"))
 		assert.Len(t, listener.events, 10)
 		assert.Equal(t, codeList{isOver, isOver, isOK}, codesOf(ask(t, s, describe("gate", ""), describe("debt", ""))))
+		r := ask(t, s, describe("window", ""), describe("slow", ""))
+		assert.Equal(t, codeList{isOver, isOK, isOver}, codesOf(r))
+		assert.EqualValues(t, 4, r.Statuses[0].LimitRemaining, "after the refund")
+		time.Sleep(time.Second) // refunds take time
 		assert.Equal(t, codeList{isOver, isOver, isOK}, codesOf(ask(t, s, describe("gate", ""), giveBack(1, describe("window", "")))))
 		assert.EqualValues(t, 5, window.Statistics().AvailablePermits)
 		assert.EqualValues(t, 4, debt.Statistics().AvailablePermits)
