@@ -18,7 +18,7 @@ type batcher struct {
 	transact func(context.Context, []*request, []release, int) error
 	timeout  time.Duration // of one transaction
 	room     int           // how many jobs may wait in their workers
-	report   func(error)   // called with the result of each transaction
+	report   func(error)   // called with the error of a transaction after one that succeeded, and with nil the other way round
 
 	mu       sync.Mutex
 	requests []*request
@@ -255,7 +255,9 @@ func (b *batcher) runBatch(reqs []*request, releases []release) {
 
 // deliver hands out the answers of a transaction.
 func (b *batcher) deliver(reqs []*request, releases []release, err error) {
-	b.report(err)
+	if (err != nil) != (b.failures > 0) {
+		b.report(err)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()

@@ -111,6 +111,9 @@ func (d Definition) checkDynamic(p *validate.Problems) {
 		n    int
 	}{{"Limit", d.Limit}, {"Capacity", d.Capacity}, {"MinLimit", d.MinLimit}, {"MaxLimit", d.MaxLimit}} {
 		checkCount(p, f.name, f.n, 0)
+		if d.Capacity > 0 {
+			checkAtMost(p, f.name, f.n, "Capacity", d.Capacity)
+		}
 	}
 	if d.MaxKeys < 0 || d.MaxKeys > mostMaxKeys {
 		p.Add("MaxKeys", d.MaxKeys, "must be 0 to %d", mostMaxKeys)
@@ -125,13 +128,8 @@ func (d Definition) checkDynamic(p *validate.Problems) {
 		p.Add("Capacity", 0, "must be at least 1 with {MinLimit} or {MaxLimit}")
 	case d.Capacity == 0 && d.Limit == 0:
 		p.Add("Limit", 0, "must be at least 1 without {Capacity}")
-	case d.Capacity > 0:
-		checkAtMost(p, "Limit", d.Limit, "Capacity", d.Capacity)
-		checkAtMost(p, "MinLimit", d.MinLimit, "Capacity", d.Capacity)
-		checkAtMost(p, "MaxLimit", d.MaxLimit, "Capacity", d.Capacity)
-		if d.MaxLimit > 0 && d.MinLimit <= d.Capacity {
-			checkAtMost(p, "MinLimit", d.MinLimit, "MaxLimit", d.MaxLimit)
-		}
+	case d.Capacity > 0 && d.MaxLimit > 0 && d.MinLimit <= d.Capacity:
+		checkAtMost(p, "MinLimit", d.MinLimit, "MaxLimit", d.MaxLimit)
 	}
 	if d.AtOnce && d.Capacity == 0 {
 		p.Add("Capacity", 0, "must be at least 1 with {AtOnce}")

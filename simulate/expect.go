@@ -18,7 +18,7 @@ type Expectation struct {
 	metric   *metric
 	window   time.Duration // of most(1s); 0 if it was not said
 	operator *operator
-	kind     kind
+	kind     valueKind
 	value    float64 // nanoseconds if kind is a duration, percent if it is a percentage
 }
 
@@ -265,22 +265,22 @@ func (e Expectation) format(value, whole float64) string {
 	return render.Count(int64(value))
 }
 
-type kind int
+type valueKind int
 
 const (
-	kindNumber kind = iota
+	kindNumber valueKind = iota
 	kindPercent
 	kindDuration
 	kindIndex // a number from 0 to 1
 )
 
-func (k kind) describe() string {
+func (k valueKind) describe() string {
 	return [...]string{"a count", "a percentage", "a duration", "a number from 0 to 1"}[k]
 }
 
 type metric struct {
 	name     string
-	kind     kind
+	kind     valueKind
 	value    func(*Result) (float64, bool) // false if there was nothing to measure
 	whole    func(*Result) int64           // what it is a part of; nil if it is no part
 	of       string                        // the whole, in words

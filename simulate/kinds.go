@@ -18,10 +18,8 @@ type Fixed struct {
 // Duration implements [Durations].
 func (f Fixed) Duration(*rand.Rand) time.Duration { return f.Time }
 
-func (f Fixed) validate() error {
-	var p validate.Problems
+func (f Fixed) validate(p *validate.Problems) {
 	p.NotNegative("Time", f.Time)
-	return p.Err("simulate")
 }
 
 // Exponential are [Durations] with an exponential distribution, which the formulas of queueing theory assume.
@@ -35,10 +33,8 @@ func (e Exponential) Duration(r *rand.Rand) time.Duration {
 	return duration(float64(e.Mean) * r.ExpFloat64())
 }
 
-func (e Exponential) validate() error {
-	var p validate.Problems
+func (e Exponential) validate(p *validate.Problems) {
 	p.Positive("Mean", e.Mean)
-	return p.Err("simulate")
 }
 
 // Uniform are [Durations] of which each from Min to Max is as likely as any other.
@@ -54,14 +50,12 @@ func (u Uniform) Duration(r *rand.Rand) time.Duration {
 	return u.Min + time.Duration(r.Uint64N(uint64(u.Max-u.Min)+1)) //nolint:gosec // at most Max-Min, and that is not negative
 }
 
-func (u Uniform) validate() error {
-	var p validate.Problems
+func (u Uniform) validate(p *validate.Problems) {
 	p.NotNegative("Min", u.Min)
 	p.Positive("Max", u.Max)
 	if u.Max > 0 && u.Max < u.Min {
 		p.Add("Max", u.Max, "must be at least {Min}, which is %v", u.Min)
 	}
-	return p.Err("simulate")
 }
 
 // LogNormal are [Durations] with a log-normal distribution, which the latencies of many services have: most are near the
@@ -82,13 +76,11 @@ func (l LogNormal) Duration(r *rand.Rand) time.Duration {
 	return duration(float64(l.Median) * math.Exp(deviation*r.NormFloat64()))
 }
 
-func (l LogNormal) validate() error {
-	var p validate.Problems
+func (l LogNormal) validate(p *validate.Problems) {
 	p.Positive("Median", l.Median)
 	if l.P99 < l.Median || l.P99 <= 0 {
 		p.Add("P99", l.P99, "must be at least {Median}, which is %v", l.Median)
 	}
-	return p.Err("simulate")
 }
 
 // duration returns that many nanoseconds, at most the longest Duration.
@@ -108,10 +100,8 @@ type UniformKeys struct {
 // Key implements [Keys].
 func (u UniformKeys) Key(r *rand.Rand) string { return keyName(1 + r.IntN(u.Count)) }
 
-func (u UniformKeys) validate() error {
-	var p validate.Problems
-	keyCount(&p, "Count", u.Count)
-	return p.Err("simulate")
+func (u UniformKeys) validate(p *validate.Problems) {
+	keyCount(p, "Count", u.Count)
 }
 
 // AbuserKeys are [Keys] of which one, "abuser", has a share of the requests to itself. The others are "key-1", "key-2"
@@ -133,11 +123,9 @@ func (a AbuserKeys) Key(r *rand.Rand) string {
 	return keyName(1 + other)
 }
 
-func (a AbuserKeys) validate() error {
-	var p validate.Problems
-	share(&p, "Share", a.Share)
-	keyCount(&p, "Others", a.Others)
-	return p.Err("simulate")
+func (a AbuserKeys) validate(p *validate.Problems) {
+	share(p, "Share", a.Share)
+	keyCount(p, "Others", a.Others)
 }
 
 // ZipfKeys are [Keys] "key-1", "key-2" and so on of which the n-th is as frequent as 1 / n^Exponent: a few have most of
@@ -153,13 +141,11 @@ type ZipfKeys struct {
 // Key implements [Keys].
 func (z ZipfKeys) Key(r *rand.Rand) string { return z.prepared().Key(r) }
 
-func (z ZipfKeys) validate() error {
-	var p validate.Problems
-	keyCount(&p, "Count", z.Count)
+func (z ZipfKeys) validate(p *validate.Problems) {
+	keyCount(p, "Count", z.Count)
 	if !(z.Exponent > 0 && z.Exponent <= maxExponent) {
 		p.Add("Exponent", z.Exponent, "must be more than 0 and at most %d", maxExponent)
 	}
-	return p.Err("simulate")
 }
 
 // With maxExponent, all but one of a million million requests have the first key.
@@ -236,10 +222,8 @@ type FixedCost struct {
 // Cost implements [Costs].
 func (f FixedCost) Cost(*rand.Rand) int { return f.Permits }
 
-func (f FixedCost) validate() error {
-	var p validate.Problems
+func (f FixedCost) validate(p *validate.Problems) {
 	p.AtLeast("Permits", f.Permits, 0)
-	return p.Err("simulate")
 }
 
 // UniformCost are [Costs] of which each from Min to Max is as likely as any other.
@@ -255,11 +239,9 @@ func (u UniformCost) Cost(r *rand.Rand) int {
 	return u.Min + int(r.Uint64N(uint64(u.Max-u.Min)+1)) //nolint:gosec // at most Max-Min, and that is not negative
 }
 
-func (u UniformCost) validate() error {
-	var p validate.Problems
+func (u UniformCost) validate(p *validate.Problems) {
 	p.AtLeast("Min", u.Min, 0)
 	p.AtLeast("Max", u.Max, max(u.Min, 1))
-	return p.Err("simulate")
 }
 
 // MixedCost are [Costs] of a few kinds of requests, such as many that take one permit and a few that take a hundred.
@@ -293,8 +275,7 @@ func (m MixedCost) Cost(r *rand.Rand) int {
 	return m.Shares[last].Permits
 }
 
-func (m MixedCost) validate() error {
-	var p validate.Problems
+func (m MixedCost) validate(p *validate.Problems) {
 	if len(m.Shares) == 0 {
 		p.Add("Shares", nil, "must have at least one kind of requests")
 	}
@@ -305,5 +286,4 @@ func (m MixedCost) validate() error {
 			p.Add(path+".Weight", s.Weight, "must be more than 0 and at most %d", math.MaxInt32)
 		}
 	}
-	return p.Err("simulate")
 }

@@ -107,10 +107,7 @@ var queues = []struct {
 }
 
 func TestRun_QueueModel(t *testing.T) {
-	requests := 10_000
-	if testing.Short() {
-		requests = 1000
-	}
+	const requests = 2000
 	for _, q := range queues {
 		t.Run(fmt.Sprintf("%d servers, %d, busy %v", q.servers, q.limit, q.busy), func(t *testing.T) {
 			s := queueScenario(q.servers, q.limit, q.busy, requests)
@@ -127,7 +124,7 @@ func TestRun_QueueModel(t *testing.T) {
 }
 
 func TestQueueModel_Theory(t *testing.T) {
-	const requests = 300_000
+	const requests = 100_000
 	for _, q := range queues {
 		s := queueScenario(q.servers, q.limit, q.busy, requests)
 		m := queueModel{servers: q.servers, limit: q.limit}
@@ -152,7 +149,7 @@ func checkQueue(t *testing.T, servers, limit int, busy, wait, rejected float64) 
 // A closed load with one server is the machine repairman's model: N machines that run for a mean time and then wait for
 // the repairman. See Kleinrock, "Queueing Systems" volume 1 (1975), section 3.8.
 func TestRun_MachineRepairman(t *testing.T) {
-	const requests = 10_000.0
+	const requests = 5000.0
 	for _, c := range []struct {
 		clients, servers int
 		think            time.Duration
@@ -173,9 +170,9 @@ func TestRun_MachineRepairman(t *testing.T) {
 		})
 		require.NoError(t, err)
 		measured := float64(r.Total.Succeeded) / r.For.Seconds()
-		assert.InEpsilon(t, throughput, measured, 0.02)
+		assert.InEpsilon(t, throughput, measured, 0.03)
 		// Little's law: a client thinks or waits for an answer.
-		assert.InEpsilon(t, float64(c.clients), measured*(r.Latency.Mean+c.think).Seconds(), 0.02)
+		assert.InEpsilon(t, float64(c.clients), measured*(r.Latency.Mean+c.think).Seconds(), 0.03)
 		assert.Equal(t, r.Total.Requests, r.Total.Satisfied)
 	}
 }

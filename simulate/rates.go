@@ -19,10 +19,8 @@ type ConstantRate struct {
 // Arrivals implements [Rate].
 func (c ConstantRate) Arrivals(until time.Duration) float64 { return times(c.Rate, until) }
 
-func (c ConstantRate) validate() error {
-	var p validate.Problems
-	positiveRate(&p, "Rate", c.Rate)
-	return p.Err("simulate")
+func (c ConstantRate) validate(p *validate.Problems) {
+	positiveRate(p, "Rate", c.Rate)
 }
 
 // Ramp is a [Rate] that rises or falls evenly, and then stays the same.
@@ -40,15 +38,13 @@ func (r Ramp) Arrivals(until time.Duration) float64 {
 	return ramped(r.From, r.To, r.For, min(until, r.For)) + times(r.To, max(until-r.For, 0))
 }
 
-func (r Ramp) validate() error {
-	var p validate.Problems
-	rate(&p, "From", r.From)
-	rate(&p, "To", r.To)
+func (r Ramp) validate(p *validate.Problems) {
+	rate(p, "From", r.From)
+	rate(p, "To", r.To)
 	if r.From == 0 && r.To == 0 {
 		p.Add("To", r.To, "must be more than 0 if {From} is 0")
 	}
 	p.Positive("For", r.For)
-	return p.Err("simulate")
 }
 
 // Steps is a [Rate] that changes from one step to the next.
@@ -72,15 +68,14 @@ type Step struct {
 // Arrivals implements [Rate].
 func (s Steps) Arrivals(until time.Duration) float64 { return s.prepared().Arrivals(until) }
 
-func (s Steps) validate() error {
-	var p validate.Problems
+func (s Steps) validate(p *validate.Problems) {
 	if len(s.Steps) == 0 {
 		p.Add("Steps", nil, "must have at least one step")
 	}
 	some := false
 	for i, step := range s.Steps {
 		path := "Steps[" + strconv.Itoa(i) + "]"
-		rate(&p, path+".Rate", step.Rate)
+		rate(p, path+".Rate", step.Rate)
 		some = some || step.Rate != 0
 		last := i == len(s.Steps)-1
 		switch {
@@ -93,7 +88,6 @@ func (s Steps) validate() error {
 	if !some && len(s.Steps) > 0 {
 		p.Add("Steps", nil, "must have a step with a Rate of more than 0")
 	}
-	return p.Err("simulate")
 }
 
 // prepared returns a Rate for many calls.
@@ -153,14 +147,12 @@ func (s Sine) Arrivals(until time.Duration) float64 {
 	return times(s.Mean, until) + times(s.Amplitude, s.Period)/math.Pi*half*half
 }
 
-func (s Sine) validate() error {
-	var p validate.Problems
-	positiveRate(&p, "Mean", s.Mean)
+func (s Sine) validate(p *validate.Problems) {
+	positiveRate(p, "Mean", s.Mean)
 	if !(s.Amplitude >= 0 && s.Amplitude <= s.Mean) {
 		p.Add("Amplitude", s.Amplitude, "must be at least 0 and at most {Mean}, which is %v", s.Mean)
 	}
 	p.Positive("Period", s.Period)
-	return p.Err("simulate")
 }
 
 // Bursts is a [Rate] of which many requests arrive at the same instant, as they do when a job starts or a cache expires.
@@ -185,12 +177,10 @@ func (b Bursts) Arrivals(until time.Duration) float64 {
 	}
 }
 
-func (b Bursts) validate() error {
-	var p validate.Problems
+func (b Bursts) validate(p *validate.Problems) {
 	p.AtLeast("Size", b.Size, 1)
 	p.NotNegative("Every", b.Every)
 	p.NotNegative("First", b.First)
-	return p.Err("simulate")
 }
 
 // Sum is a [Rate] that is the sum of others, such as a [ConstantRate] with [Bursts].
@@ -205,15 +195,13 @@ func (s Sum) Arrivals(until time.Duration) float64 {
 	return sum
 }
 
-func (s Sum) validate() error {
-	var p validate.Problems
+func (s Sum) validate(p *validate.Problems) {
 	if len(s) == 0 {
 		p.Add("", nil, "Sum must have at least one Rate")
 	}
 	for i, r := range s {
-		include(&p, "["+strconv.Itoa(i)+"]", r, true)
+		include(p, "["+strconv.Itoa(i)+"]", r, true)
 	}
-	return p.Err("simulate")
 }
 
 // prepared returns a Rate for many calls.

@@ -59,23 +59,3 @@ func TestRates_Huge(t *testing.T) {
 		assert.True(t, n > 0 && n < 1e30, "%#v: %v", rate, n)
 	}
 }
-
-func TestRates_Validate(t *testing.T) {
-	for want, rate := range map[string]Rate{
-		"simulate: Rate must be more than 0 and at most 1e9, got 0":                  ConstantRate{},
-		"simulate: Rate must be more than 0 and at most 1e9, got NaN":                ConstantRate{Rate: math.NaN()},
-		"simulate: To must be more than 0 if From is 0, got 0":                       Ramp{For: 1},
-		"simulate: To must be at least 0 and at most 1e9, got -1":                    Ramp{From: 1, To: -1, For: 1},
-		"simulate: For must be more than 0, got 0s":                                  Ramp{To: 1},
-		"simulate: Steps must have at least one step":                                Steps{},
-		"simulate: Steps must have a step with a Rate of more than 0":                Steps{Steps: []Step{{For: 1}}},
-		"simulate: Amplitude must be at least 0 and at most Mean, which is 1, got 2": Sine{Mean: 1, Amplitude: 2, Period: 1},
-		"simulate: Size must be at least 1, got 0":                                   Bursts{},
-		"simulate: Sum must have at least one Rate":                                  Sum{},
-		"simulate: [0] must not be nil; [1].Size must be at least 1, got 0":          Sum{nil, Bursts{}},
-		"simulate: Steps[0].For must be more than 0; only the last step can be without an end, got 0s; " +
-			"Steps[1].Ramp must be at least 0 and at most For, which is 1s, got 2s": Steps{Steps: []Step{{Rate: 1}, {For: time.Second, Ramp: 2 * time.Second}}},
-	} {
-		assert.EqualError(t, problemsOf(rate), want)
-	}
-}

@@ -297,9 +297,21 @@ func include(p *validate.Problems, path string, v any, required bool) {
 		}
 		return
 	}
-	if own, ok := v.(interface{ validate() error }); ok {
-		p.Include(path, own.validate())
+	if own, ok := v.(kind); ok {
+		includeKind(p, path, own)
 	}
+}
+
+// A kind is a part of a scenario that this package has, such as [Fixed].
+type kind interface {
+	validate(p *validate.Problems)
+}
+
+// includeKind adds the problems of a kind at a path.
+func includeKind(p *validate.Problems, path string, k kind) {
+	var own validate.Problems
+	k.validate(&own)
+	p.Include(path, own.Err("simulate"))
 }
 
 // fromTo adds a problem if a period does not begin in the simulation, or does not end after its beginning. The path ends

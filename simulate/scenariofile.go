@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"reflect"
 	"time"
 
 	"github.com/weir-go/weir/internal/validate"
@@ -195,40 +196,49 @@ type oneRate struct {
 	Bursts   *Bursts  `yaml:"bursts,omitempty" doc:"Many requests at the same instant, as when a job starts or a cache expires."`
 }
 
-// kindOf adds the problems of a kind, if it is set.
-func kindOf[T interface{ validate() error }](p *validate.Problems, path string, kind *T) {
-	if kind != nil {
-		p.Include(path, (*kind).validate())
+// validateKinds returns the problems of the kinds that are set in a struct of pointers to kinds.
+func validateKinds(all any) error {
+	var p validate.Problems
+	for field, v := range reflect.ValueOf(all).Fields() {
+		if !field.IsExported() {
+			continue
+		}
+		if k, ok := v.Interface().(kind); ok && !v.IsNil() {
+			includeKind(&p, field.Name, k)
+		}
 	}
+	return p.Err("simulate")
+}
+
+// kindOf returns the kind that is set in a struct of pointers to kinds, or otherwise.
+func kindOf[T any](all any, otherwise T) T {
+	for _, v := range reflect.ValueOf(all).Fields() {
+		if v.Kind() == reflect.Pointer && !v.IsNil() {
+			if k, ok := v.Elem().Interface().(T); ok {
+				return k
+			}
+		}
+	}
+	return otherwise
 }
 
 func (r oneRate) Validate() error {
 	var p validate.Problems
-	kindOf(&p, "Ramp", r.Ramp)
-	kindOf(&p, "Sine", r.Sine)
-	kindOf(&p, "Bursts", r.Bursts)
+	p.Include("", validateKinds(r))
 	if r.Constant != nil {
 		positiveRate(&p, "Constant", *r.Constant)
 	}
 	if r.Steps != nil {
-		p.Include("", Steps{Steps: r.Steps}.validate())
+		includeKind(&p, "", Steps{Steps: r.Steps})
 	}
 	return p.Err("simulate")
 }
 
 func (r oneRate) rate() Rate {
-	switch {
-	case r.Constant != nil:
+	if r.Constant != nil {
 		return ConstantRate{Rate: *r.Constant}
-	case r.Ramp != nil:
-		return *r.Ramp
-	case r.Sine != nil:
-		return *r.Sine
-	case r.Bursts != nil:
-		return *r.Bursts
-	default:
-		return Steps{Steps: r.Steps}
 	}
+	return kindOf[Rate](r, Steps{Steps: r.Steps})
 }
 
 func (r rateFile) Validate() error {
@@ -261,9 +271,7 @@ type durationsFile struct {
 
 func (d durationsFile) Validate() error {
 	var p validate.Problems
-	kindOf(&p, "Exponential", d.Exponential)
-	kindOf(&p, "Uniform", d.Uniform)
-	kindOf(&p, "LogNormal", d.LogNormal)
+	p.Include("", validateKinds(d))
 	if d.Fixed != nil {
 		p.NotNegative("Fixed", *d.Fixed)
 	}
@@ -275,15 +283,10 @@ func (d *durationsFile) durations() Durations {
 	switch {
 	case d == nil:
 		return nil
-	case d.Exponential != nil:
-		return *d.Exponential
-	case d.Uniform != nil:
-		return *d.Uniform
-	case d.LogNormal != nil:
-		return *d.LogNormal
-	default:
+	case d.Fixed != nil:
 		return Fixed{Time: *d.Fixed}
 	}
+	return kindOf[Durations](*d, nil)
 }
 
 type keysFile struct {
@@ -293,26 +296,14 @@ type keysFile struct {
 	Abuser  *AbuserKeys  `yaml:"abuser,omitempty" doc:"One key has a share of the requests to itself, and the others share the rest evenly."`
 }
 
-func (k keysFile) Validate() error {
-	var p validate.Problems
-	kindOf(&p, "Uniform", k.Uniform)
-	kindOf(&p, "Zipf", k.Zipf)
-	kindOf(&p, "Abuser", k.Abuser)
-	return p.Err("simulate")
-}
+func (k keysFile) Validate() error { return validateKinds(k) }
 
 // keys returns the keys that are set, or nil if k is nil.
 func (k *keysFile) keys() Keys {
-	switch {
-	case k == nil:
+	if k == nil {
 		return nil
-	case k.Uniform != nil:
-		return *k.Uniform
-	case k.Zipf != nil:
-		return *k.Zipf
-	default:
-		return *k.Abuser
 	}
+	return kindOf[Keys](*k, nil)
 }
 
 type costsFile struct {
@@ -324,9 +315,9 @@ type costsFile struct {
 
 func (c costsFile) Validate() error {
 	var p validate.Problems
-	kindOf(&p, "Uniform", c.Uniform)
+	p.Include("", validateKinds(c))
 	if c.Shares != nil {
-		p.Include("", MixedCost{Shares: c.Shares}.validate())
+		includeKind(&p, "", MixedCost{Shares: c.Shares})
 	}
 	return p.Err("simulate")
 }
@@ -336,11 +327,8 @@ func (c *costsFile) costs() Costs {
 	switch {
 	case c == nil:
 		return nil
-	case c.Uniform != nil:
-		return *c.Uniform
-	case c.Shares != nil:
-		return MixedCost{Shares: c.Shares}
-	default:
+	case c.Fixed != nil:
 		return FixedCost{Permits: *c.Fixed}
 	}
+	return kindOf[Costs](*c, MixedCost{Shares: c.Shares})
 }

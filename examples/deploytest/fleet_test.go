@@ -22,12 +22,12 @@ import (
 )
 
 // patience is how long something may take that is expected to happen.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // scrapeInterval is that of the tests, in place of the one in deploy/. rateInterval is $__rate_interval.
 const (
-	scrapeInterval = 500 * time.Millisecond
-	rateInterval   = 6 * scrapeInterval
+	scrapeInterval = time.Second
+	rateInterval   = 5 * scrapeInterval
 )
 
 // A fleet is the processes that Prometheus scrapes, by job.
@@ -153,7 +153,7 @@ type sent struct {
 }
 
 // batches is how often the load is sent, with a scrape after each. They last for longer than rateInterval.
-const batches = 8
+const batches = 7
 
 // load sends the same requests again and again, so that all counters grow alike, and the quotient of two rates is the
 // quotient of the two counters. A user asks twice without a pause, and is granted the first request.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -50,14 +49,11 @@ type sample struct {
 	now                 time.Time // of a success: the clock of PostgreSQL, after the limiter's decision
 }
 
-// newLoad returns a load whose length a flag says.
-func newLoad(flags *flag.FlagSet, out io.Writer) *load {
+func newLoad(out io.Writer) *load {
 	// The timeout is longer than a call of the limiter, so that the instance can say what went wrong.
-	l := &load{out: out, client: &http.Client{
+	return &load{out: out, client: &http.Client{
 		Timeout: 2 * callTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: 2000, DisableCompression: true},
 	}}
-	flags.DurationVar(&l.length, "for", time.Minute, "how long the load lasts: the demo's ten minutes are scaled to it, and its rates stay")
-	return l
 }
 
 // A stage of a load has so many thirtieths of its length. Its rate changes evenly from the first to the last, in requests a second.
@@ -96,9 +92,6 @@ func (l *load) posts() (due []time.Duration) {
 // measure runs the load, prints its table and the verdict, and returns errTooMany if the limit did not hold. If ctx ends before
 // the load does, the verdict is about what was answered by then.
 func (l *load) measure(ctx context.Context) error {
-	if l.length < time.Millisecond || l.length > time.Hour {
-		return fmt.Errorf("%w: the load must last from 1ms to 1h0m0s, got %v", errUsage, l.length)
-	}
 	defer l.client.CloseIdleConnections()
 	l.sent, l.start = make([]int, len(l.targets)), time.Now()
 	for i, t := range l.targets { // one that does not answer is an error now, not a table of errors later

@@ -8,7 +8,7 @@
 // The service has two routes: POST /items/create is free, and GET /items/{user} may be called once in two seconds for each
 // user. Each instance is a process of its own, and gets 5 requests a second, then rising to 50, then 100. The program prints sixty
 // rows, and at the end the successes against the allowed number and how long the requests took. It ends with status 1 if one
-// success too many was granted, with 2 if it was called wrongly, and with 3 if it could not finish.
+// success too many was granted, and with 2 if it could not find out.
 //
 // PostgreSQL is the server that WEIR_POSTGRES_URL names, or else one that is started from PATH or by Docker
 // and stopped at the end. In a server that is named, the program uses a schema of its own, which it drops at the end.
@@ -52,88 +52,57 @@ func main() {
 	os.Exit(command(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// errUsage is the error of a command line that cannot be run.
-var errUsage = errors.New("wrong usage")
-
 // command runs the command line and returns the status to end with.
 func command(ctx context.Context, arguments []string, out, errOut io.Writer) int {
 	name := "demo"
 	if len(arguments) > 0 && !strings.HasPrefix(arguments[0], "-") {
 		name, arguments = arguments[0], arguments[1:]
 	}
-	flags := flag.NewFlagSet("partner "+name, flag.ContinueOnError)
+	l := newLoad(out)
+	o := serveOptions{logger: slog.New(slog.NewJSONHandler(errOut, nil))}
+	flags := flag.NewFlagSet("partner", flag.ContinueOnError)
 	flags.SetOutput(errOut)
-	var run func() error
-	switch name {
-	case "demo":
-		l := newLoad(flags, out)
-		name := variantFlag(flags)
-		run = func() error { return demo(ctx, l, *name) }
-	case "serve":
-		o := serveOptions{logger: slog.New(slog.NewJSONHandler(errOut, nil))}
-		flags.StringVar(&o.listen, "listen", "127.0.0.1:0", "the `address` to listen on")
-		flags.StringVar(&o.postgres, "postgres", os.Getenv(postgresURL), "the `URL` of PostgreSQL (default "+postgresURL+")")
-		flags.StringVar(&o.schema, "schema", "partner", "the schema of the tables, which is created if it does not exist")
-		flags.StringVar(&o.name, "name", "one", "the instance's `name` in logs and traces")
-		name := variantFlag(flags)
-		run = func() (err error) {
-			if o.postgres == "" || o.schema == "" {
-				return fmt.Errorf("%w: -schema must not be empty, and -postgres or %s must be the URL of a PostgreSQL server", errUsage, postgresURL)
-			}
-			if o.variant, err = variantByName(*name); err != nil {
-				return err
-			}
-			return serve(ctx, o, func(a net.Addr) { fmt.Fprintf(out, "%v\n", a) })
-		}
-	case "load":
-		l := newLoad(flags, out)
-		urls := flags.String("targets", "", "the `URLs` of the instances, with commas between; each gets a load of its own; required")
-		run = func() error {
-			for i, text := range strings.Split(*urls, ",") {
-				if !strings.HasPrefix(text, "http") {
-					return fmt.Errorf("%w: -targets must be URLs such as http://127.0.0.1:8080, got %q", errUsage, *urls)
-				}
-				l.targets = append(l.targets, target{fmt.Sprint(i + 1), strings.TrimRight(text, "/")})
-			}
-			return l.measure(ctx)
-		}
-	default:
-		run = func() error {
-			return fmt.Errorf("%w: %q is no command: the commands are serve and load, and none for the demo", errUsage, name)
-		}
-	}
+	flags.DurationVar(&l.length, "for", time.Minute, "demo, load: how long the load lasts: the demo's ten minutes are scaled to it, and its rates stay")
+	flags.TextVar(&o.variant, "variant", variants[0], "demo, serve: the limiter: "+variantNames())
+	flags.StringVar(&o.listen, "listen", "127.0.0.1:0", "serve: the `address` to listen on")
+	flags.StringVar(&o.postgres, "postgres", os.Getenv(postgresURL), "serve: the `URL` of PostgreSQL (default "+postgresURL+")")
+	flags.StringVar(&o.schema, "schema", "partner", "serve: the schema of the tables, which is created if it does not exist")
+	flags.StringVar(&o.name, "name", "one", "serve: the instance's `name` in logs and traces")
+	targets := flags.String("targets", "", "load: the `URLs` of the instances, with commas between; each gets a load of its own")
 	err := flags.Parse(arguments)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
 	case err != nil:
 		return 2
-	case flags.NArg() > 0:
-		err = fmt.Errorf("%w: unexpected argument %q", errUsage, flags.Arg(0))
+	case flags.NArg() > 0 || l.length < time.Millisecond || l.length > time.Hour:
+		err = fmt.Errorf("unexpected arguments %q, or -for %v, which is not from 1ms to 1h0m0s", flags.Args(), l.length)
+	case name == "demo":
+		err = demo(ctx, l, o.variant)
+	case name == "serve":
+		err = serve(ctx, o, func(a net.Addr) { fmt.Fprintf(out, "%v\n", a) })
+	case name == "load":
+		for i, url := range strings.Split(*targets, ",") {
+			l.targets = append(l.targets, target{fmt.Sprint(i + 1), strings.TrimRight(url, "/")})
+		}
+		err = l.measure(ctx)
 	default:
-		err = run()
-	}
-	if err != nil {
-		fmt.Fprintf(errOut, "partner: %v\n", err)
+		err = fmt.Errorf("%q is no command: the commands are serve and load, and none for the demo", name)
 	}
 	switch {
 	case err == nil:
 		return 0
 	case errors.Is(err, errTooMany):
+		fmt.Fprintf(out, "FAILED: %v\n", err)
 		return 1
-	case errors.Is(err, errUsage):
-		return 2
 	default:
-		return 3
+		fmt.Fprintf(errOut, "partner: %v\n", err)
+		return 2
 	}
 }
 
 // demo starts PostgreSQL and two instances, and sends them their loads.
-func demo(ctx context.Context, l *load, variantName string) (err error) {
-	v, err := variantByName(variantName)
-	if err != nil {
-		return err
-	}
+func demo(ctx context.Context, l *load, v variant) (err error) {
 	server, err := testserver.StartPostgres(ctx)
 	if err != nil {
 		return fmt.Errorf("this example needs PostgreSQL: %w", err)

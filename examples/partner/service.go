@@ -83,8 +83,8 @@ func serve(ctx context.Context, o serveOptions, ready func(net.Addr)) error {
 // tables. Every instance may call it.
 func (o serveOptions) pool(ctx context.Context) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(o.postgres)
-	if err != nil {
-		return nil, errors.New("-postgres is not a URL of a PostgreSQL server") // err can have the password
+	if err != nil || o.postgres == "" {
+		return nil, errors.New("-postgres or " + postgresURL + " must be the URL of a PostgreSQL server") // err can have the password
 	}
 	config.MaxConns = 16
 	schema := pgx.Identifier{o.schema}.Sanitize()

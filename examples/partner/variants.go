@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"slices"
 	"strings"
@@ -106,16 +105,17 @@ func variantNames() string {
 	return strings.Join(names, ", ")
 }
 
-func variantFlag(flags *flag.FlagSet) *string {
-	return flags.String("variant", "weir", "the limiter: "+variantNames())
-}
+// MarshalText returns the name.
+func (v variant) MarshalText() ([]byte, error) { return []byte(v.name), nil }
 
-func variantByName(name string) (variant, error) {
-	i := slices.IndexFunc(variants, func(v variant) bool { return v.name == name })
+// UnmarshalText sets the variant of that name.
+func (v *variant) UnmarshalText(name []byte) error {
+	i := slices.IndexFunc(variants, func(v variant) bool { return v.name == string(name) })
 	if i < 0 {
-		return variant{}, fmt.Errorf("%w: -variant must be one of %s, got %q", errUsage, variantNames(), name)
+		return fmt.Errorf("must be one of %s", variantNames())
 	}
-	return variants[i], nil
+	*v = variants[i]
+	return nil
 }
 
 // open returns the limiter of the variant, and a function that closes it.

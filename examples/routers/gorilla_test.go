@@ -10,11 +10,9 @@ import (
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
-func newGorilla() *mux.Router { return mux.NewRouter() }
-
 func TestGorillaPoliciesOfRoutes(t *testing.T) {
 	l := newLimits(t, 100, nil)
-	r := newGorilla()
+	r := mux.NewRouter()
 	r.Handle("/orders/{id}", l.Handler(hello, "one")).Methods(http.MethodGet)
 	reports := r.PathPrefix("/reports").Subrouter()
 	reports.Use(weir.Must(l.Wrap("two")))
@@ -34,7 +32,7 @@ func TestGorillaPoliciesOfRoutes(t *testing.T) {
 func TestGorillaGlobalLimit(t *testing.T) {
 	t.Run("Use", func(t *testing.T) {
 		l := newLimits(t, 1, nil)
-		r := newGorilla()
+		r := mux.NewRouter()
 		r.Use(weir.Must(l.Wrap()))
 		r.Handle("/orders", l.Handler(hello, "two"))
 		expect(t, r, "/nothing", http.StatusNotFound, http.StatusNotFound)
@@ -42,7 +40,7 @@ func TestGorillaGlobalLimit(t *testing.T) {
 	})
 	t.Run("around it", func(t *testing.T) {
 		l := newLimits(t, 1, nil)
-		r := newGorilla()
+		r := mux.NewRouter()
 		r.Handle("/orders", hello)
 		h := l.Handler(r)
 		expect(t, h, "/nothing", http.StatusNotFound, http.StatusTooManyRequests)
@@ -50,26 +48,28 @@ func TestGorillaGlobalLimit(t *testing.T) {
 	})
 }
 
+// template is the route of a request.
+func template(r *http.Request) string {
+	if route := mux.CurrentRoute(r); route != nil {
+		path, _ := route.GetPathTemplate()
+		return path
+	}
+	return ""
+}
+
 // Gorilla does not set Request.Pattern, so weirhttp.Route has the key "" for all routes. A
 // key can be made of the route's template instead.
 func TestGorillaRouteKey(t *testing.T) {
-	template := weirhttp.Subject(func(r *http.Request) string {
-		if route := mux.CurrentRoute(r); route != nil {
-			path, _ := route.GetPathTemplate()
-			return path
-		}
-		return ""
-	})
 	for name, k := range map[string]struct {
 		key    weirhttp.Key
 		second int // the status of the second route
 	}{
 		"Route":    {weirhttp.Route(), http.StatusTooManyRequests},
-		"template": {template, http.StatusOK},
+		"template": {weirhttp.Subject(template), http.StatusOK},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLimits(t, 100, k.key)
-			r := newGorilla()
+			r := mux.NewRouter()
 			r.Use(weir.Must(l.Wrap("per-route")))
 			r.Handle("/orders/{id}", hello)
 			r.Handle("/users/{id}", hello)
@@ -84,15 +84,8 @@ func TestGorillaRouteKey(t *testing.T) {
 // the route.
 func TestGorillaMeasure(t *testing.T) {
 	var rec recorder
-	template := &weirhttp.MeasureOptions{Route: func(r *http.Request) string {
-		if route := mux.CurrentRoute(r); route != nil {
-			path, _ := route.GetPathTemplate()
-			return path
-		}
-		return ""
-	}}
-	measure := weirhttp.Measure(&rec, template)
-	r := newGorilla()
+	measure := weirhttp.Measure(&rec, &weirhttp.MeasureOptions{Route: template})
+	r := mux.NewRouter()
 	r.Use(measure)
 	r.Handle("/orders/{id}", hello)
 	expectMeasured(t, measure(r), &rec, map[string]string{
@@ -103,7 +96,7 @@ func TestGorillaMeasure(t *testing.T) {
 
 func TestGorillaParameterKey(t *testing.T) {
 	l := newLimits(t, 100, weirhttp.Subject(func(r *http.Request) string { return mux.Vars(r)["tenant"] }))
-	r := newGorilla()
+	r := mux.NewRouter()
 	r.Handle("/{tenant}/orders", l.Handler(hello, "per-route"))
 	expect(t, r, "/a/orders", http.StatusOK, http.StatusTooManyRequests)
 	expect(t, r, "/b/orders", http.StatusOK)

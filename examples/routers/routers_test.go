@@ -4,7 +4,6 @@ package routers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -14,7 +13,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/transport/weirhttp"
 )
@@ -93,24 +91,5 @@ func expectMeasured(t *testing.T, h http.Handler, r *recorder, want map[string]s
 		if !slices.Equal(*r, []string{recorded}) {
 			t.Errorf("GET %s: %q, not %q", path, *r, recorded)
 		}
-	}
-}
-
-// With every router, an unknown policy is found when the route is made.
-func TestUnknownPoliciesAreRefused(t *testing.T) {
-	l := newLimits(t, 100, nil)
-	_, err := l.Wrap("one", "on", "tow")
-	if wrong, ok := errors.AsType[*weir.OptionsError](err); !ok || len(wrong.Fields) != 2 || wrong.Fields[1].Path != "names[2]" {
-		t.Error(err)
-	}
-	for name, route := range routesWithAMistake(l) {
-		t.Run(name, func(t *testing.T) {
-			defer func() {
-				if err, _ := recover().(error); !errors.Is(err, weir.ErrInvalidOptions) {
-					t.Errorf("the route was made, or: %v", err)
-				}
-			}()
-			route()
-		})
 	}
 }

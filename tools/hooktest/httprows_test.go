@@ -31,10 +31,6 @@ func (x *scene) policed(p weirhttp.Policy, o weirhttp.LimitsOptions) drill {
 	return x.handled(p, o, http.HandlerFunc(nothing))
 }
 
-func (x *scene) limitedBy(l weirhttp.Limit) drill {
-	return x.policed(weirhttp.Policy{Limit: l}, weirhttp.LimitsOptions{})
-}
-
 func (x *scene) handled(p weirhttp.Policy, o weirhttp.LimitsOptions, h http.Handler) drill {
 	o.Global = weirhttp.Policy{Limit: weirhttp.Of(x.limiter())}
 	if reflect.ValueOf(p.Limit).IsZero() {
@@ -91,21 +87,8 @@ func (x *scene) sends(method string, o weirhttp.TransportOptions) drill {
 	}}
 }
 
-func keyA(*http.Request) string { return "a" }
-
 func tooMany(w http.ResponseWriter, _ *http.Request, _ weirhttp.Rejection) {
 	w.WriteHeader(http.StatusTooManyRequests)
-}
-
-// byRequest is a partitioned limiter of the program's for requests.
-type byRequest struct{ *userLimiter }
-
-func (b byRequest) TryAcquire(ctx context.Context, _ *http.Request, n int) (limiter.Lease, error) {
-	return b.userLimiter.TryAcquire(ctx, n)
-}
-
-func (b byRequest) Acquire(ctx context.Context, _ *http.Request, n int) (limiter.Lease, error) {
-	return b.userLimiter.Acquire(ctx, n)
 }
 
 var httpRows = slices.Concat(
@@ -136,18 +119,16 @@ var httpRows = slices.Concat(
 	fields(caller, "Idempotent", weirhttp.TransportOptions{Idempotent: func(*http.Request) bool { return true }},
 		func(x *scene, o *weirhttp.TransportOptions) drill { return x.sends(http.MethodPost, *o) }),
 	[]row{
-		{"weirhttp.ByKey(key) weirhttp.Key", caller, func(x *scene) drill { return x.limitedBy(weirhttp.ByKey(onlyUser{x.user("")}, hook(x, keyA))) }},
-		{"weirhttp.Composite(keys)", caller, func(x *scene) drill {
-			return x.limitedBy(weirhttp.ByKey(onlyUser{x.user("")}, weirhttp.Composite(weirhttp.Route(), hook(x, keyA))))
+		{"weirhttp.ByKey(key) weirhttp.Key weirhttp.Composite(keys) weirhttp.Subject(f)", caller, func(x *scene) drill {
+			key := weirhttp.Composite(weirhttp.Route(), weirhttp.Subject(hook(x, func(*http.Request) string { return "a" })))
+			return x.policed(weirhttp.Policy{Limit: weirhttp.ByKey(onlyUser{x.user("")}, key)}, weirhttp.LimitsOptions{})
 		}},
-		{"weirhttp.Subject(f)", caller, func(x *scene) drill {
-			return x.limitedBy(weirhttp.ByKey(onlyUser{x.user("")}, weirhttp.Subject(hook(x, keyA))))
+		{"weirhttp.Of(l)", caller, func(x *scene) drill {
+			return x.policed(weirhttp.Policy{Limit: weirhttp.Of(x.user("Acquire"))}, weirhttp.LimitsOptions{})
 		}},
-		{"weirhttp.Of(l)", caller, func(x *scene) drill { return x.limitedBy(weirhttp.Of(x.user("Acquire"))) }},
-		{"weirhttp.ByKey(l)", caller, func(x *scene) drill {
-			return x.limitedBy(weirhttp.ByKey(onlyUser{x.user("Release")}, weirhttp.Route()))
+		{"weirhttp.ByKey(l) weirhttp.ByRequest(l)", caller, func(x *scene) drill { // the same code
+			return x.policed(weirhttp.Policy{Limit: weirhttp.ByKey(onlyUser{x.user("Release")}, weirhttp.Route())}, weirhttp.LimitsOptions{})
 		}},
-		{"weirhttp.ByRequest(l)", caller, func(x *scene) drill { return x.limitedBy(weirhttp.ByRequest(byRequest{x.user("Acquire")})) }},
 		{"weirhttp.Body weirhttp.Reject(body)", caller, func(x *scene) drill {
 			body := hook(x, tooMany)
 			return x.handled(weirhttp.Policy{}, weirhttp.LimitsOptions{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

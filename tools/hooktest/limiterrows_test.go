@@ -184,15 +184,7 @@ var limiterRows = []row{
 	{"custom.Leveler.Level", caller, granted("Level", func(l limiter.Lease) { defer l.Release(); l.Level() })},
 	{"custom.Counter.Remaining", caller, granted("Remaining", func(l limiter.Lease) { defer l.Release(); l.Remaining() })},
 
-	{"limiter.NewPartitioned(partition)", caller, func(x *scene) drill {
-		p := must(limiter.NewPartitioned(func(key string) limiter.Partition[string] {
-			x.hit()
-			return limiter.Partition[string]{Key: key, New: func(string) (limiter.Limiter, error) { return limiter.NewUnlimited(), nil }}
-		}, nil))
-		x.then(func() { _ = p.Close() })
-		return drill{do: x.takesKey(p, "a")}
-	}},
-	{"limiter.NewPartitionedByKey(key)", caller, func(x *scene) drill {
+	{"limiter.NewPartitionedByKey(key) limiter.NewPartitioned(partition)", caller, func(x *scene) drill {
 		key := func(s string) string { x.hit(); return s }
 		p := must(limiter.NewPartitionedByKey(key, func(string) (limiter.Limiter, error) { return limiter.NewUnlimited(), nil }, nil))
 		x.then(func() { _ = p.Close() })
@@ -229,9 +221,7 @@ var limiterRows = []row{
 		return drill{do: a, also: b}
 	}},
 	{"limiter.Partitioned.Acquire limiter.Translate(p)", caller, func(x *scene) drill {
-		u := x.user("Acquire")
-		p := limiter.Translate[string](onlyUser{u}, func(s string) string { return s })
-		return drill{do: x.takesKey(p, "a")}
+		return drill{do: x.takesKey(limiter.Translate[string](onlyUser{x.user("Acquire")}, func(s string) string { return s }), "a")}
 	}},
 	{"limiter.Partitioned.TryAcquire limiter.ChainPartitioned(limiters)", caller, func(x *scene) drill {
 		p := must(limiter.ChainPartitioned[string](onlyUser{x.user("")}, onlyUser{x.user("TryAcquire")}, onlyUser{x.user("")}))

@@ -70,13 +70,7 @@ var pipelineRows = []row{
 		p := x.pipeline(closing{x})
 		return drill{do: func() { _ = p.Close() }, also: x.runs(p, nil).do}
 	}},
-	{"pipeline.Pipeline.Execute(fn)", caller, func(x *scene) drill {
-		p := x.pipeline(ratelimit.New(x.limiter(), nil), adaptive.New(adaptiveLimiter(x), nil))
-		return drill{do: func() {
-			_ = p.Execute(x.context(), func(ctx context.Context) error { x.hit(ctx); return nil })
-		}}
-	}},
-	{"pipeline.ExecuteValue(fn)", caller, func(x *scene) drill {
+	{"pipeline.ExecuteValue(fn) pipeline.Pipeline.Execute(fn)", caller, func(x *scene) drill {
 		p := x.pipeline(ratelimit.New(x.limiter(), nil), adaptive.New(adaptiveLimiter(x), nil))
 		return drill{do: func() {
 			_, _ = pipeline.ExecuteValue(x.context(), p, func(ctx context.Context) (int, error) { x.hit(ctx); return 1, nil })

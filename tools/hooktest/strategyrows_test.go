@@ -131,7 +131,6 @@ var strategyRows = slices.Concat(
 	fields(caller, "Handle OnHedge DelayFunc", hedge.Options{
 		Handle: failed, DelayFunc: func(context.Context, int) time.Duration { return time.Second },
 	}, (*scene).hedged),
-	fields(ours, "Dispose", hedge.Options{}, (*scene).hedged),
 	fields(caller, "EnabledFunc RateFunc Rand OnInjected ErrFunc", chaos.FaultOptions{
 		Options: chaos.Options{
 			EnabledFunc: func(context.Context) bool { return true }, RateFunc: func(context.Context) float64 { return 0.5 },
@@ -176,15 +175,12 @@ var strategyRows = slices.Concat(
 				_ = p.Execute(ctx, func(context.Context) error { return errBoom })
 			}}
 		}},
-		{"fallback.New(action) fallback.Action", caller, func(x *scene) drill {
-			return x.between(errBoom, fallback.New(hook(x, fallback.Value[any](nil)), nil))
-		}},
-		{"fallback.Func(action)", caller, func(x *scene) drill {
+		{"fallback.New(action) fallback.Action fallback.Func(action)", caller, func(x *scene) drill {
 			action := func(context.Context, any, error) (any, error) { return nil, nil }
 			return x.between(errBoom, fallback.New(fallback.Func(hook(x, action)), nil))
 		}},
 		{"hedge.Options.Budget", caller, func(x *scene) drill { return x.hedged(&hedge.Options{Budget: userBudget{x, "TryAcquire"}}) }},
-		{"hedge.Dispose(dispose)", ours, func(x *scene) drill {
+		{"hedge.Dispose(dispose) hedge.Options.Dispose", ours, func(x *scene) drill {
 			return x.hedged(&hedge.Options{Dispose: hedge.Dispose(func(int) { x.hit() })})
 		}},
 		{"weirfailsafe.New(policies)", caller, func(x *scene) drill {

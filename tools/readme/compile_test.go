@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -17,54 +18,31 @@ import (
 	"github.com/weir-go/weir/tools/repo"
 )
 
-// packages are what code that is not a program by itself may use without an import.
+// packages are what code that is not a program by itself may use without an import, beside the packages of this repository.
 var packages = map[string]string{
-	"attribute":      "go.opentelemetry.io/otel/attribute",
-	"backend":        "github.com/weir-go/weir/store/backend",
-	"adaptive":       "github.com/weir-go/weir/strategies/adaptive",
-	"circuitbreaker": "github.com/weir-go/weir/strategies/circuitbreaker",
-	"context":        "context",
-	"dashboard":      "github.com/weir-go/weir/dashboard",
-	"errors":         "errors",
-	"fmt":            "fmt",
-	"grpc":           "google.golang.org/grpc",
-	"http":           "net/http",
-	"insecure":       "google.golang.org/grpc/credentials/insecure",
-	"jobs":           "github.com/weir-go/weir/jobs",
-	"jobsconfig":     "github.com/weir-go/weir/jobs/jobsconfig",
-	"limiter":        "github.com/weir-go/weir/limiter",
-	"limitertest":    "github.com/weir-go/weir/limiter/limitertest",
-	"log":            "log",
-	"math":           "math",
-	"metric":         "go.opentelemetry.io/otel/metric",
-	"os":             "os",
-	"pgxpool":        "github.com/jackc/pgx/v5/pgxpool",
-	"pipeline":       "github.com/weir-go/weir/pipeline",
-	"ratelimit":      "github.com/weir-go/weir/strategies/ratelimit",
-	"redis":          "github.com/redis/go-redis/v9",
-	"registry":       "github.com/weir-go/weir/registry",
-	"reload":         "github.com/weir-go/weir/reload",
-	"retry":          "github.com/weir-go/weir/strategies/retry",
-	"river":          "github.com/riverqueue/river",
-	"rivertype":      "github.com/riverqueue/river/rivertype",
-	"slices":         "slices",
-	"slog":           "log/slog",
-	"simulate":       "github.com/weir-go/weir/simulate",
-	"store":          "github.com/weir-go/weir/store",
-	"storetest":      "github.com/weir-go/weir/store/storetest",
-	"strings":        "strings",
-	"sync":           "sync",
-	"synctest":       "testing/synctest",
-	"telemetry":      "github.com/weir-go/weir/telemetry",
-	"testing":        "testing",
-	"time":           "time",
-	"timeout":        "github.com/weir-go/weir/strategies/timeout",
-	"weir":           "github.com/weir-go/weir",
-	"weirgrpc":       "github.com/weir-go/weir/transport/weirgrpc",
-	"weirhttp":       "github.com/weir-go/weir/transport/weirhttp",
-	"weirpostgres":   "github.com/weir-go/weir/store/weirpostgres",
-	"weirredis":      "github.com/weir-go/weir/store/weirredis",
-	"weirtest":       "github.com/weir-go/weir/weirtest",
+	"adaptive":  "github.com/weir-go/weir/strategies/adaptive", // and not that of reload
+	"attribute": "go.opentelemetry.io/otel/attribute",
+	"context":   "context",
+	"errors":    "errors",
+	"fmt":       "fmt",
+	"grpc":      "google.golang.org/grpc",
+	"http":      "net/http",
+	"insecure":  "google.golang.org/grpc/credentials/insecure",
+	"log":       "log",
+	"math":      "math",
+	"metric":    "go.opentelemetry.io/otel/metric",
+	"os":        "os",
+	"pgxpool":   "github.com/jackc/pgx/v5/pgxpool",
+	"redis":     "github.com/redis/go-redis/v9",
+	"river":     "github.com/riverqueue/river",
+	"rivertype": "github.com/riverqueue/river/rivertype",
+	"slices":    "slices",
+	"slog":      "log/slog",
+	"strings":   "strings",
+	"sync":      "sync",
+	"synctest":  "testing/synctest",
+	"testing":   "testing",
+	"time":      "time",
 }
 
 // granted are the names that such code may take for granted. Each is declared only
@@ -107,6 +85,23 @@ var granted = map[string]string{
 	"throttler":  "var throttler *jobs.Throttler",
 	"workers":    "var workers *river.Workers",
 }
+
+// importPaths returns packages and, by their names, those of this repository.
+var importPaths = sync.OnceValues(func() (map[string]string, error) {
+	root, err := repo.Root()
+	if err != nil {
+		return nil, err
+	}
+	ours, err := repo.List(root, "work")
+	paths := map[string]string{}
+	for _, p := range ours {
+		if p.Public() {
+			paths[p.Name] = p.ImportPath
+		}
+	}
+	maps.Copy(paths, packages)
+	return paths, err
+})
 
 // compile checks that programs and fragments of this module compile. The map has them by name, and each is a subtest.
 func compile(t *testing.T, codes map[string]string) {
@@ -183,7 +178,8 @@ func complete(code string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return header + imports(file) + code, nil
+	paths, err := importPaths()
+	return header + imports(file, paths) + code, err
 }
 
 const header = "package fragment\n"
@@ -274,15 +270,15 @@ func identifiers(file *ast.File) map[string]bool {
 }
 
 // imports returns an import of each package of which something is selected.
-func imports(file *ast.File) string {
+func imports(file *ast.File, paths map[string]string) string {
 	var lines []string
 	ast.Inspect(file, func(n ast.Node) bool {
 		s, ok := n.(*ast.SelectorExpr)
 		if !ok {
 			return true
 		}
-		if x, ok := s.X.(*ast.Ident); ok && packages[x.Name] != "" {
-			lines = append(lines, fmt.Sprintf("import %q\n", packages[x.Name]))
+		if x, ok := s.X.(*ast.Ident); ok && paths[x.Name] != "" {
+			lines = append(lines, fmt.Sprintf("import %q\n", paths[x.Name]))
 		}
 		return true
 	})
