@@ -40,7 +40,7 @@ func decide(ctx context.Context, o admission.Options, p policy) (d decision, ref
 	p.Name = "p"
 	p = l.Prepare(new(problems), p)
 	var c admission.Call[string]
-	c.Begin(ctx, l)
+	c.Begin(ctx, l, false)
 	defer c.End()
 	_, refusal, d.ok = c.Admit(ctx, &p, "user")
 	d.cause, d.never = refusal.Cause, refusal.Never
@@ -251,7 +251,7 @@ func TestLimits_Listener(t *testing.T) {
 	run := func(p *policy) []string {
 		got = nil
 		var c admission.Call[string]
-		c.Begin(t.Context(), l)
+		c.Begin(t.Context(), l, false)
 		for _, p := range []*policy{first, p} {
 			if _, _, ok := c.Admit(t.Context(), p, "r"); !ok {
 				break

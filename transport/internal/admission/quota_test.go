@@ -56,14 +56,15 @@ func told(t *testing.T, p policy, retryAfter time.Duration) string {
 	p.Name = "p"
 	p = l.Prepare(new(problems), p)
 	var c admission.Call[string]
-	c.Begin(t.Context(), l)
+	c.Begin(t.Context(), l, false)
 	defer c.End()
 	key, refusal, ok := c.Admit(t.Context(), &p, "user")
-	lease := refusal.Lease
+	var h map[string][]string
 	if ok {
-		key, lease = c.Granted(&p, "user")
+		h = c.WriteGranted(nil, &p, "user")
+	} else {
+		h = l.WriteQuota(nil, &p, "user", key, refusal.Lease, retryAfter)
 	}
-	h := l.WriteQuota(nil, &p, "user", key, lease, retryAfter)
 	return strings.TrimPrefix(strings.Join(h["policy"], ""), `"p";`) + "|" + strings.TrimPrefix(strings.Join(h["limit"], ""), `"p";`)
 }
 
