@@ -37,6 +37,7 @@ func TestLimits_Rejection(t *testing.T) {
 	rejected, ok := errors.AsType[*CallRejectedError](err)
 	require.True(t, ok)
 	assert.Equal(t, "quota", rejected.Policy)
+	require.EqualError(t, err, "weirgrpc: policy quota: rejected")
 	assert.Equal(t, codes.ResourceExhausted, rejected.Code)
 	require.ErrorIs(t, err, pipeline.ErrRejected)
 	after, _ := pipeline.RetryAfter(err)

@@ -81,6 +81,31 @@ func TestCharge_LentPermits(t *testing.T) {
 	assert.Equal(t, 10, free(lent))
 }
 
+// asking is a limiter that is a function.
+type asking func(n int) (limiter.Lease, error)
+
+func (f asking) TryAcquire(_ context.Context, n int) (limiter.Lease, error) { return f(n) }
+func (f asking) Acquire(_ context.Context, n int) (limiter.Lease, error)    { return f(n) }
+
+// An error of the limiter ends a correction. What it has granted together with the error is given back.
+func TestCharge_LimiterThatFails(t *testing.T) {
+	asked, released := 0, 0
+	c := admitted(t, metered("p", asking(func(n int) (limiter.Lease, error) {
+		switch asked++; asked {
+		case 2: // more than it can ever grant
+			return limiter.Lease{}, limiter.ErrPermitCount
+		case 4:
+			return custom.Granted(n, func() { released++ }), errStore
+		default:
+			return custom.Granted(n, nil), nil
+		}
+	}), 1))
+	charged, err := transport.Charge(c, 8)
+	require.ErrorIs(t, err, errStore)
+	assert.Equal(t, 4, charged)
+	assert.Equal(t, 1, released)
+}
+
 // Calls of Charge for one request on several goroutines count, and lose nothing, also if the handler returns meanwhile.
 func TestCharge_ConcurrentSafe(t *testing.T) {
 	const calls = 50
