@@ -176,7 +176,7 @@ func TestBringBack(t *testing.T) {
 		}},
 		{"the holder has died", onStrict, nil, func(w *world, th *Throttler, s *started) {
 			w.state(s.JobRow, rivertype.JobStateDiscarded)
-			require.NoError(w.t, th.lookAfterWaiters(w.t.Context()))
+			require.NoError(w.t, th.janitor.lookAfterWaiters(w.t.Context()))
 			w.t.Cleanup(func() { require.NoError(w.t, s.end(nil)) })
 		}},
 		{"River had not recorded the snooze yet", onMutex, nil, func(w *world, th *Throttler, s *started) {
@@ -299,7 +299,7 @@ func TestWindow_ReservedForJobsThatDoNotCome(t *testing.T) {
 			}
 			w.elapse(bucket, buckets)
 			for range 2 { // the second time there is nothing to do
-				require.NoError(t, th.lookAfterWaiters(t.Context()))
+				require.NoError(t, th.janitor.lookAfterWaiters(t.Context()))
 				assert.Equal(t, []bool{true, true, false}, w.come(others...))
 			}
 			for _, s := range others[:2] {
@@ -341,7 +341,7 @@ func TestWindow_PlacesThatAreKept(t *testing.T) {
 			first, other := w.sentAway(th, onWindow), w.sentAway(th, onWindow)
 			w.elapse(bucket, 1)
 			change(w, first, other)
-			require.NoError(t, th.lookAfterWaiters(t.Context()))
+			require.NoError(t, th.janitor.lookAfterWaiters(t.Context()))
 			assert.Equal(t, []bool{false}, w.come(other))
 		})
 	}
@@ -361,7 +361,7 @@ func TestSetLimiter_WhileJobsAreBeingSnoozed(t *testing.T) {
 	w.awaitBroughtBack(late)
 	w.again(th, before, onWindow)
 	w.recordSnooze(start(th, w.rerun(late.JobRow), onWindow)) // throttled by the options of now
-	require.NoError(t, th.lookAfterWaiters(t.Context()))
+	require.NoError(t, th.janitor.lookAfterWaiters(t.Context()))
 	assert.EqualValues(t, 1, w.Int(`select count(*) from RIVER where id = $1 and state = 'scheduled'`, late.ID))
 }
 
@@ -379,7 +379,7 @@ func TestLookAfterWaiters_OlderPrograms(t *testing.T) {
 	w.Exec(`update "weir".jobs_waiters set version = $1`, version)
 	for _, brought := range []int64{1, 0, 0} {
 		w.recordSnooze(again)
-		require.NoError(t, th.lookAfterWaiters(t.Context()))
+		require.NoError(t, th.janitor.lookAfterWaiters(t.Context()))
 		assert.Equal(t, brought, w.Int(`select count(*) from RIVER where id = $1 and state = 'available'`, s.ID))
 		if brought == 0 {
 			w.Exec(`update "weir".jobs_waiters set version = default`)
@@ -399,7 +399,7 @@ func TestSetLimiter_MinDelay(t *testing.T) {
 	brought := `select count(*) from RIVER where id = $1 and state = 'available'`
 	assert.Zero(t, w.Int(brought, s.ID))
 	w.Exec(`update "weir".jobs_waiters set earliest = earliest - interval '1 minute'`)
-	require.NoError(t, th.lookAfterWaiters(t.Context()))
+	require.NoError(t, th.janitor.lookAfterWaiters(t.Context()))
 	assert.EqualValues(t, 1, w.Int(brought, s.ID))
 }
 
@@ -419,16 +419,16 @@ func TestThrottler_PgBouncer(t *testing.T) {
 			absent, other := w.sentAway(th, d), w.sentAway(th, d)
 			w.Exec(`update RIVER set queue = 'paused' where id = $1`, absent.ID)
 			w.elapse(bucket, 1)
-			require.NoError(t, th.lookAfterWaiters(t.Context()))
+			require.NoError(t, th.janitor.lookAfterWaiters(t.Context()))
 			assert.Equal(t, []bool{true}, w.come(other))
 
 			first := w.begin(th, nil, onMutex)
 			second := w.sentAway(th, onMutex)
-			th.renew()
+			th.leases.renew()
 			require.NoError(t, first.running(t).end(nil))
 			th.flush()
 			w.again(th, second, onMutex)
-			require.NoError(t, th.cleanUp(t.Context()))
+			require.NoError(t, th.janitor.cleanUp(t.Context()))
 			assert.Equal(t, 2, must(th.Inspect(t.Context(), Ref{Type: FixedWindow, Name: "w"})).Waiting)
 			require.ErrorContains(t, th.Remove(t.Context(), Ref{Type: FixedWindow, Name: "w"}), "jobs: limiter in use")
 		})

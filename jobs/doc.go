@@ -69,15 +69,15 @@
 //
 // The files, in the order in which a job passes through them:
 //
-//   - plugin.go is the seam with River: a middleware begins and ends the session of a run (session.go), and a hook
-//     requests the limits before the work begins.
+//   - plugin.go is the seam with River: a middleware begins and ends the session of a run, and a hook requests the limits
+//     before the work begins. session.go has the session, and the renewer of leases.
 //   - batcher.go collects the requests and releases of a process, for one transaction after the other.
 //     Requests of jobs that wait in their workers are kept there.
 //   - database.go runs such a transaction. It locks the keys in the order of their IDs, reads holders and waiters into a
 //     batch (batch.go), and writes what was decided.
 //   - decide.go decides, without a database and without a clock: each request gets all its needs or none. The state of
 //     limiters is in slots.go and in package internal/window.
-//   - maintenance.go renews leases, and looks after waiters that no transaction brings back.
+//   - maintenance.go has the janitor, which looks after waiters that no transaction brings back.
 //   - The folder statements has the SQL, and in conditions.sql the rule when a slot is held (live): it follows from the row
 //     of the job in river_job.
 package jobs

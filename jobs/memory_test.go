@@ -173,7 +173,7 @@ func (m *memory) decide(reqs ...*request) {
 	m.finish(b)
 }
 
-// recheck looks at a mutex or a semaphore as Throttler.lookAfterWaiters does.
+// recheck looks at a mutex or a semaphore as janitor.lookAfterWaiters does.
 func (m *memory) recheck(n need) {
 	n.id = m.id(n.ref)
 	m.finish(m.load([]*request{{job: -1, needs: []need{n}}}))

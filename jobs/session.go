@@ -4,12 +4,17 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
+
+	"github.com/weir-go/weir/internal/eventqueue"
 )
 
 // A session is one run of a job, from its first middleware to the last.
@@ -137,11 +142,9 @@ func (s *session) grant(ctx context.Context, req *request, result decision) {
 	if result.heldRows == 0 {
 		return
 	}
-	t, r := s.throttler, req.newRelease(result)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	s.held, s.renewed = &r, time.Now()
-	t.sessions[s] = true
+	r := req.newRelease(result)
+	s.held = &r
+	s.throttler.leases.add(s)
 }
 
 // end releases what the run holds.
@@ -150,9 +153,7 @@ func (s *session) end() {
 		return
 	}
 	t := s.throttler
-	t.mu.Lock()
-	delete(t.sessions, s)
-	t.mu.Unlock()
+	t.leases.remove(s)
 	if s.granted.leased {
 		t.batcher.release(*s.held)
 	} else { // strict: the row of the job shows when it is finalized
@@ -171,4 +172,80 @@ func Fence(ctx context.Context) (fence int64, ok bool) {
 		return 0, false
 	}
 	return s.granted.fence, true
+}
+
+// leases renews the leases of jobs that hold slots.
+type leases struct {
+	pool    *pgxpool.Pool
+	sql     *statements
+	length  time.Duration
+	timeout time.Duration   // of a call
+	closed  context.Context // ends with Close
+	events  *eventqueue.Queue[Event]
+
+	mu       sync.Mutex
+	sessions map[*session]bool
+}
+
+// add has the leases of a run renewed, which it has got now.
+func (l *leases) add(s *session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.renewed = time.Now()
+	l.sessions[s] = true
+}
+
+func (l *leases) remove(s *session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.sessions, s)
+}
+
+// renew renews the leases of all running jobs, and ends the contexts of jobs that have lost theirs. A job has lost its slots
+// if one of its rows is missing or its lease has ended, because then another job may be about to take them. If the database
+// does not answer, a job in relaxed mode loses its slots before its lease ends: renew runs four times in a lease, so that is
+// after half of it to three quarters.
+func (l *leases) renew() (next time.Duration) {
+	asked := time.Now()
+	defer func() { next = max(l.length/4-time.Since(asked), time.Millisecond) }()
+	l.mu.Lock()
+	byRun := map[runID]*session{}
+	var jobs []int64
+	var attempted []time.Time
+	for s := range l.sessions {
+		byRun[s.held.run] = s
+		jobs, attempted = append(jobs, s.held.run.job), append(attempted, time.UnixMicro(s.held.run.attempted))
+	}
+	l.mu.Unlock()
+	if len(jobs) == 0 {
+		return next
+	}
+	ctx, cancel := context.WithTimeout(l.closed, min(l.timeout, l.length/4))
+	defer cancel()
+	found := map[runID]int{} // how many rows of the run have been renewed
+	var job int64
+	var at time.Time
+	err := query(ctx, l.pool, eachRow(func() { found[runID{job, at.UnixMicro()}]++ }, &job, &at),
+		l.sql.RenewLeases, jobs, attempted, l.length.Microseconds())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for r, s := range byRun {
+		switch {
+		case !l.sessions[s]: // it has ended meanwhile
+		case err == nil && found[r] >= s.granted.heldRows:
+			s.renewed = asked
+		case err == nil:
+			l.lose(s, fmt.Errorf("%w: another run of the job, another job or an operator has taken it", ErrLost))
+		case s.granted.leased && time.Since(s.renewed) >= l.length/2:
+			l.lose(s, fmt.Errorf("%w: the lease could not be renewed: %w", ErrLost, err))
+		}
+	}
+	return next
+}
+
+// lose ends the context of a job that has lost its slots. The caller holds l.mu.
+func (l *leases) lose(s *session, why error) {
+	delete(l.sessions, s)
+	s.cancel(why)
+	l.events.Add(Event{Kind: EventSlotLost, Job: s.job.ID, JobKind: s.job.Kind, Err: why})
 }

@@ -111,10 +111,10 @@ func TestRenew_LostSlots(t *testing.T) {
 				w := w.in(t)
 				th := w.throttler(Options{HandOver: -1})
 				first := w.begin(th, nil, d)
-				th.renew()
+				th.leases.renew()
 				first.running(t)
 				lose(w, th, first, d)
-				th.renew()
+				th.leases.renew()
 				<-first.done
 				require.ErrorIs(t, first.err, ErrLost)
 			})
@@ -149,17 +149,17 @@ func TestRenew_DatabaseIsAway(t *testing.T) {
 	relaxed, held := w.begin(th, nil, onMutex), w.begin(th, nil, strict(Limit{Mutex: "strict"}))
 	w.Exec(`alter table "weir".jobs_holders rename to gone`)
 	ago := func(d time.Duration) {
-		th.mu.Lock()
-		defer th.mu.Unlock()
-		for s := range th.sessions {
+		th.leases.mu.Lock()
+		defer th.leases.mu.Unlock()
+		for s := range th.leases.sessions {
 			s.renewed = time.Now().Add(-d)
 		}
 	}
 	ago(25 * time.Minute)
-	th.renew()
+	th.leases.renew()
 	relaxed.running(t)
 	ago(30 * time.Minute)
-	th.renew()
+	th.leases.renew()
 	<-relaxed.done
 	require.ErrorIs(t, relaxed.err, ErrLost)
 	w.Exec(`alter table "weir".gone rename to jobs_holders`)

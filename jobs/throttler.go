@@ -29,15 +29,15 @@ type Throttler struct {
 	lead      atomic.Int64 // how much earlier than their turn jobs are brought back, µs
 	now       func() time.Time
 
+	leases  *leases
+	janitor *janitor
+
 	mu         sync.Mutex
 	onDecision []func(context.Context, Decision)
-	sessions   map[*session]bool // of jobs that hold slots
 
 	closing    sync.Once
-	closed     context.Context // ends with Close
 	close      context.CancelFunc
-	maintained sync.WaitGroup // for renew and maintain
-	cleanedUp  time.Time      // only maintain uses it
+	maintained sync.WaitGroup // for the leases and the janitor
 }
 
 // New returns a Throttler with its state in the pool's database, which must be that of the River clients: PostgreSQL, by
@@ -58,7 +58,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (t *Throttler, err
 	}
 	t = &Throttler{
 		o: options, pool: pool, sql: newStatements(options.Schema, o.RiverSchema), events: eventqueue.New("jobs: OnEvent", o.OnEvent),
-		now: time.Now, sessions: map[*session]bool{}, cleanedUp: time.Now(),
+		now: time.Now,
 	}
 	if err := t.checkTables(ctx); err != nil {
 		return nil, err
@@ -74,10 +74,12 @@ func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (t *Throttler, err
 	d := &database{pool: t.own, sql: t.sql, lease: options.Lease, lead: t.lead.Load, ids: map[Ref]int64{}, definitions: map[int64]rules{}, liveHolders: map[int64]int64{}}
 	d.recheckLater = func(keys []int64, delay time.Duration) { t.batcher.recheckLater(keys, delay) }
 	t.batcher = newBatcher(options.CallTimeout, options.HandOverWorkers, d.run, t.reportDatabase)
-	t.closed, t.close = context.WithCancel(context.Background())
-	t.maintained.Add(2)
-	go t.repeat("jobs: renewing leases", options.Lease/4, t.renew)
-	go t.repeat("jobs: maintenance", lookInterval, t.maintain)
+	closed, cancel := context.WithCancel(context.Background())
+	t.close = cancel
+	t.leases = &leases{pool: t.own, sql: t.sql, length: options.Lease, timeout: options.CallTimeout, closed: closed, events: t.events, sessions: map[*session]bool{}}
+	t.janitor = &janitor{pool: t.own, sql: t.sql, batcher: t.batcher, timeout: options.CallTimeout, closed: closed, cleanedUp: time.Now()}
+	t.maintained.Go(func() { repeat(closed, "jobs: renewing leases", options.Lease/4, t.leases.renew) })
+	t.maintained.Go(func() { repeat(closed, "jobs: maintenance", lookInterval, t.janitor.maintain) })
 	return t, nil
 }
 

@@ -429,7 +429,7 @@ func TestThrottler_PoolUsedUp(t *testing.T) {
 	defer conn.Release()
 	const until = `select (extract(epoch from until) * 1000000)::bigint from "weir".jobs_holders`
 	before := w.Int(until)
-	th.renew()
+	th.leases.renew()
 	assert.Greater(t, w.Int(until), before)
 	require.NoError(t, s.end(nil))
 	w.work(th, nil, onMutex)
@@ -444,7 +444,7 @@ func TestCleanUp(t *testing.T) {
 	w.state(gone.JobRow, rivertype.JobStateCancelled)
 	w.Exec(`update "weir".jobs_keys set expires = now() - interval '1 day'`)
 	w.Exec(`update "weir".jobs_waiters set wake = now() - interval '1 day'`)
-	require.NoError(t, th.cleanUp(t.Context()))
+	require.NoError(t, th.janitor.cleanUp(t.Context()))
 	assert.Zero(t, w.Int(`select count(*) from "weir".jobs_waiters`))
 	assert.EqualValues(t, 1, w.Int(`select count(*) from "weir".jobs_keys`)) // the one that is held
 	w.refused(th, orderArgs{1}, onOrders)

@@ -262,8 +262,7 @@ func TestExact_Goexit(t *testing.T) {
 	assert.Equal(t, codeList{isOver, isOK, isOver, isOK}, codesOf(r))
 	assert.EqualValues(t, 5, good.remaining())
 
-	bucket := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{TokenLimit: 5, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
-	t.Cleanup(func() { _ = bucket.Close() })
+	bucket := newBucket(t, 5)
 	s = newService(t, nil, Descriptor{Key: "bucket", Limit: &Limit{Limiter: bucket}}, potRule("bad", bad))
 	done := make(chan struct{})
 	go func() {
