@@ -203,9 +203,10 @@ func behind(t *testing.T, h http.HandlerFunc) string {
 	return s.URL
 }
 
-// plainConfig is a gateway before one server, with more of the gateway's part and the rest of the file.
+// plainConfig is a gateway before one server, with more of the gateway's part and the rest of the file. Its clients, which are the tests,
+// have time also on a busy machine.
 func plainConfig(server, gateway, rest string) string {
-	return fmt.Sprintf("gateway:\n  upstreams: {server: {addresses: [%q]}}\n%s\n%s\n", server, gateway, rest)
+	return fmt.Sprintf("gateway:\n  read_header_timeout: 5m\n  upstreams: {server: {addresses: [%q]}}\n%s\n%s\n", server, gateway, rest)
 }
 
 func TestGateway(t *testing.T) {

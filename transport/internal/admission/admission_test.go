@@ -49,7 +49,7 @@ func slots(t *testing.T, permits int) *limiter.Concurrency {
 
 func free(l limiter.StatisticsProvider) int { return int(l.Statistics().AvailablePermits) }
 
-// A script is a limiter with one answer: a rejection for the reason if there is neither a lease nor an error.
+// A script is a limiter with one answer. The zero script rejects everything.
 type script struct {
 	lease  limiter.Lease
 	reason string
@@ -57,7 +57,7 @@ type script struct {
 }
 
 func (s script) TryAcquire(context.Context, int) (limiter.Lease, error) {
-	if s.err == nil && !s.lease.Acquired() {
+	if s.reason != "" {
 		return custom.Rejected(0, s.reason), nil
 	}
 	return s.lease, s.err

@@ -105,15 +105,6 @@ func TestLimits_WriteQuota_RemainingOfTheLease(t *testing.T) {
 		"granted, and too many":    {custom.GrantedBy(left(99), 1, 0), 0, "q=10;w=60|r=10;t=60", 0},
 	} {
 		l := &remote{script: script{lease: c.lease}}
-		if name == "rejected, and known" {
-			l.lease = limiter.Lease{}
-			r := transport.NewLimits(admission.Options{Headers: admission.Draft11})
-			p := r.Prepare(new(problems), policy{Name: "p", Limit: admission.Of[string](l)})
-			h := r.WriteQuota(nil, &p, "user", "", c.lease, c.retryAfter)
-			assert.Equal(t, []string{`"p";r=0;t=1`}, h["limit"], name)
-			assert.Zero(t, l.asked)
-			continue
-		}
 		assert.Equal(t, c.want, told(t, policy{Limit: admission.Of[string](l)}, c.retryAfter), name)
 		assert.Equal(t, c.asked, l.asked, "%s: calls of Statistics", name)
 	}
