@@ -45,7 +45,7 @@ func silentStore(t *testing.T, timeout time.Duration) string {
 	}()
 	return fmt.Sprintf(`
 rls:
-  shutdown_delay: 2s
+  shutdown_delay: 10s
   shutdown_timeout: %v
   stores: {silent: {redis: "redis://%s?max_retries=-1", call_timeout: 2s}}
   counters: {store: silent, outage: fail_open}

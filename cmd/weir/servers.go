@@ -63,7 +63,11 @@ func (c *command) rls(args []string) int {
 		return exitError
 	}
 	if o.print {
-		return c.printTranslation(o.translation)
+		text, err := o.translation.Print()
+		if err == nil {
+			_, err = c.stdout.Write(text)
+		}
+		return c.ended("weir rls", err)
 	}
 	return c.serve("weir rls", o.run, rls.Run)
 }
@@ -99,15 +103,6 @@ func (c *command) ended(command string, err error) int {
 	}
 	c.complain("%s: %v\n", command, err)
 	return exitError
-}
-
-// printTranslation prints the file of weir that the files of the other server become.
-func (c *command) printTranslation(o ratelimitconfig.Options) int {
-	text, err := o.Print()
-	if err == nil {
-		_, err = c.stdout.Write(text)
-	}
-	return c.ended("weir rls", err)
 }
 
 // flags returns the flags, which set the fields of o.

@@ -26,6 +26,7 @@ import (
 
 // A simulation is what the flags of weir simulate say.
 type simulation struct {
+	*command
 	scenario     simulate.Scenario
 	file         string
 	against      string // the file to compare with; "": none
@@ -37,8 +38,8 @@ type simulation struct {
 
 // simulate tells what a file would do under a load.
 func (c *command) simulate(args []string) int {
-	var s simulation
-	f := c.simulateFlags(&s)
+	s := simulation{command: c}
+	f := s.flags()
 	if status, ok := c.parseFlags(f, args); !ok {
 		return status
 	}
@@ -57,18 +58,18 @@ func (c *command) simulate(args []string) int {
 	if err := s.check(); err != nil {
 		return c.refuse(err)
 	}
-	if status := c.setLoad(&s); status != exitOK {
+	if status := s.setLoad(); status != exitOK {
 		return status
 	}
 	s.scenario.Config = simulate.File("", nil, nil) // replaced by that of each file
 	if err := s.scenario.Validate(); err != nil {
 		return c.refuse(inFlags(f, err))
 	}
-	return c.runSimulation(&s)
+	return s.run()
 }
 
-// simulateFlags returns the flags, which set the fields of s.
-func (c *command) simulateFlags(s *simulation) *flag.FlagSet {
+// flags returns the flags, which set the fields of s.
+func (s *simulation) flags() *flag.FlagSet {
 	f := flag.NewFlagSet("simulate", flag.ContinueOnError)
 	f.StringVar(&s.scenario.Pipeline, "pipeline", "", "the `name` of the pipeline that the requests go through; not needed if the file has one")
 	f.IntVar(&s.scenario.Instances, "instances", 1, "how many `instances` of the program there are")
@@ -86,7 +87,7 @@ func (c *command) simulateFlags(s *simulation) *flag.FlagSet {
 		return err
 	})
 	s.load.add(f)
-	c.nameFlags(f)
+	s.nameFlags(f)
 	return f
 }
 
@@ -208,16 +209,16 @@ type report interface {
 	WriteHTML(w io.Writer) error
 }
 
-// runSimulation simulates the file or both files, and writes the report.
-func (c *command) runSimulation(s *simulation) int {
+// run simulates the file or both files, and writes the report.
+func (s *simulation) run() int {
 	var before *simulate.Result
 	if s.against != "" {
 		var status int
-		if before, status = c.simulateFile(s, s.against); status != exitOK {
+		if before, status = s.simulateFile(s.against); status != exitOK {
 			return status
 		}
 	}
-	after, status := c.simulateFile(s, s.file)
+	after, status := s.simulateFile(s.file)
 	if status != exitOK {
 		return status
 	}
@@ -232,15 +233,15 @@ func (c *command) runSimulation(s *simulation) int {
 		r = comparison
 		check = func(e simulate.Expectation) error { return e.CheckComparison(comparison) }
 	}
-	if err := c.writeReport(s, r); err != nil {
-		return c.refuse(err)
+	if err := s.write(r); err != nil {
+		return s.refuse(err)
 	}
 	for _, e := range s.expectations {
 		err := check(e)
 		if err == nil {
 			continue
 		}
-		c.refuse(err)
+		s.refuse(err)
 		if _, unmet := errors.AsType[*simulate.UnmetError](err); unmet {
 			status = max(status, exitInvalid)
 		} else {
@@ -251,28 +252,28 @@ func (c *command) runSimulation(s *simulation) int {
 }
 
 // simulateFile simulates a file.
-func (c *command) simulateFile(s *simulation, name string) (*simulate.Result, int) {
-	content, err := c.read(name)
+func (s *simulation) simulateFile(name string) (*simulate.Result, int) {
+	content, err := s.read(name)
 	if err != nil {
-		c.complain("weir: %v\n", err)
+		s.complain("weir: %v\n", err)
 		return nil, exitError
 	}
-	f, status := c.parseContent(name, content)
+	f, status := s.parseContent(name, content)
 	if status != exitOK {
 		return nil, status
 	}
 	scenario := s.scenario
 	if scenario.Pipeline, err = pipelineOf(f, scenario.Pipeline); err != nil {
-		return nil, c.refuse(fmt.Errorf("%s: %w", name, err))
+		return nil, s.refuse(fmt.Errorf("%s: %w", name, err))
 	}
 	scenario.Config = simulate.File(name, content, func(s *simulate.Setup, k *reload.Kinds) {
 		gatewayconfig.Register(k, gatewayconfig.Simulated(s, scenario.Pipeline))
 	})
-	r, err := c.runScenario(context.Background(), scenario)
+	r, err := s.runScenario(context.Background(), scenario)
 	if err == nil {
 		return r, exitOK
 	}
-	return nil, c.refuse(errors.New(name + ": " + strings.TrimPrefix(err.Error(), "simulate: ")))
+	return nil, s.refuse(errors.New(name + ": " + strings.TrimPrefix(err.Error(), "simulate: ")))
 }
 
 // refuse prints an error, and returns the exit status.
@@ -287,8 +288,8 @@ func (c *command) refuse(err error) int {
 	return exitError
 }
 
-// writeReport writes r to the standard output or the file that the flags name.
-func (c *command) writeReport(s *simulation, r report) error {
+// write writes r to the standard output or the file that the flags name.
+func (s *simulation) write(r report) error {
 	var b bytes.Buffer
 	var err error
 	switch s.format {
@@ -310,7 +311,7 @@ func (c *command) writeReport(s *simulation, r report) error {
 	if s.out != "" {
 		return os.WriteFile(s.out, b.Bytes(), 0o666)
 	}
-	_, _ = c.stdout.Write(b.Bytes()) // run reports the error
+	_, _ = s.stdout.Write(b.Bytes()) // run reports the error
 	return nil
 }
 
@@ -378,17 +379,17 @@ func (l *loadFlags) add(f *flag.FlagSet) {
 }
 
 // setLoad sets the load, the service and the clients of the scenario.
-func (c *command) setLoad(s *simulation) int {
+func (s *simulation) setLoad() int {
 	l := &s.load
 	if l.file != "" {
-		content, err := c.read(l.file)
+		content, err := s.read(l.file)
 		if err != nil {
-			c.complain("weir: %v\n", err)
+			s.complain("weir: %v\n", err)
 			return exitError
 		}
 		loaded, err := simulate.ParseScenario(l.file, content)
 		if err != nil {
-			c.complain("%v\n", err)
+			s.complain("%v\n", err)
 			if _, ok := errors.AsType[*reload.FileError](err); !ok {
 				return exitError
 			}
@@ -397,10 +398,10 @@ func (c *command) setLoad(s *simulation) int {
 		s.scenario.Load, s.scenario.Service, s.scenario.Clients = loaded.Load, loaded.Service, loaded.Clients
 	}
 	if err := l.apply(&s.scenario); err != nil {
-		return c.refuse(err)
+		return s.refuse(err)
 	}
 	if r := s.scenario.Load.Recording; r != nil && r.Skipped > 0 {
-		c.complain("weir simulate: left out %s, the first because %v\n", count(int(r.Skipped), "line"),
+		s.complain("weir simulate: left out %s, the first because %v\n", count(int(r.Skipped), "line"),
 			strings.TrimPrefix(r.FirstSkipped.Error(), "simulate: "))
 	}
 	return exitOK

@@ -181,7 +181,7 @@ func parts(t *testing.T, printed string, names []string) string {
 func TestSimulatePage_Flags(t *testing.T) {
 	page := read(t, "../../docs/simulate.md")
 	c := &command{kinds: reload.NewKinds()}
-	c.simulateFlags(new(simulation)).VisitAll(func(f *flag.Flag) {
+	(&simulation{command: c}).flags().VisitAll(func(f *flag.Flag) {
 		if f.Name != "strict" && !slices.Contains(reload.Registrations(), f.Name) {
 			assert.Regexp(t, "[` ]-"+f.Name+"[` ]", page)
 		}

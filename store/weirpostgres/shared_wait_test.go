@@ -3,7 +3,9 @@ package weirpostgres
 import (
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/drill"
 	"github.com/weir-go/weir/tools/testserver"
 )
@@ -22,13 +24,10 @@ func TestSharedWaiting(t *testing.T) {
 	})
 }
 
-func TestSharedReconfigure(t *testing.T) { drill.Reconfigured(t, drillSubject()) }
-
-func TestSharedCharges(t *testing.T) { drill.Charges(t, drillSubject()) }
-
-func TestSharedChain(t *testing.T) {
+func TestSharedStorm(t *testing.T) {
 	s := drillSubject()
-	drill.RejectedChain(t, s, s.Place(t), s.Place(t))
-	_, through, proxy := behindProxy(t, postgres(t))
-	drill.LostRefund(t, s, through, proxy)
+	drill.Apart(t, func() {
+		place := s.Place(t)
+		drill.Storm(t, func() (backend.Backend, func(), error) { return s.Open(place) }, 3*time.Second)
+	})
 }

@@ -43,7 +43,7 @@ func TestOracle_command(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := newOtherServer(t, u.Host, flushRedis(t, u.Host), switches{Headers: true, Metadata: true})
 			config := filepath.Join(t.TempDir(), "weir.yaml")
-			file := "rls:\n  mode: envoy\n  headers: true\n  dynamic_metadata: true\n" + counters
+			file := "rls:\n  mode: envoy\n  headers: true\n  dynamic_metadata: true\n  no_retry_after: true\n" + counters
 			require.NoError(t, os.WriteFile(config, []byte(file), 0o600))
 			g, cases := newGenerator(t, 8)
 			g.still = true

@@ -22,7 +22,7 @@ var ceilings = map[string]counts{
 	"registry":               {2000, 4450, 61},
 	"reload":                 {4000, 3850, 66},
 	"store":                  {7050, 10460, 200},
-	"transport":              {7450, 12350, 190},
+	"transport":              {6950, 11700, 186},
 	"jobs":                   {3790, 5640, 77},
 	"dashboard":              {3600, 2150, 28},
 	"telemetry":              {1480, 2750, 12},
@@ -37,13 +37,12 @@ var ceilings = map[string]counts{
 	"store/internal/drill":   {2450, 100, 0},
 	"examples":               {2100, 2230, 0},
 	"bench":                  {2410, 2650, 0},
-	"tools":                  {3080, 6580, 0},
+	"tools":                  {3080, 6050, 0},
 }
 
 // A type has at most maxFields fields and maxMethods methods. These have more: fields, methods. Lower a number with the change that
 // makes it lower.
 var large = map[string][2]int{
-	"cmd/weir.command":                             {5, 27},
 	"cmd/weir/internal/gatewayconfig.Gateway":      {19, 18},
 	"cmd/weir/internal/process.Process":            {17, 15},
 	"cmd/weir/internal/rlsconfig.RLS":              {16, 14},
@@ -58,17 +57,7 @@ var large = map[string][2]int{
 	"simulate.Result":                              {21, 5},
 	"simulate.run":                                 {21, 18},
 	"transport/internal/admission.Call":            {10, 28},
-	"transport/weirgrpc.outgoingCall":              {16, 15},
-	"transport/weirhttp.exchange":                  {19, 18},
 	"transport/weirhttp/internal/handlerio.writer": {10, 25},
-}
-
-// At most a tenth of the arrows of a room run back up. In these rooms more do.
-var backUp = map[string]int{
-	"transport/internal/admission":          3,
-	"transport/weirgrpc":                    7,
-	"transport/weirhttp":                    5,
-	"transport/weirhttp/internal/handlerio": 1,
 }
 
 func TestGroupsStaySmall(t *testing.T) {
@@ -95,7 +84,7 @@ func TestRoomsAndTypesStaySmall(t *testing.T) {
 		if part, _ := groupOf(r.folder); part == kits {
 			continue
 		}
-		most := max(1, r.all()/10, backUp[r.folder])
+		most := max(1, r.all()/10) // a tenth of the arrows
 		assert.LessOrEqual(t, r.back(), most, "%s: arrows between its files run back up; see them by go run ./tools/size -room %[1]s", r.folder)
 		for _, of := range r.types {
 			most := large[of.name]

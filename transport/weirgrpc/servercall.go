@@ -72,11 +72,8 @@ func (l *Limits) StreamInterceptor() grpc.StreamServerInterceptor {
 
 // begin prepares the call for its policies.
 func (c *call) begin(ctx context.Context) {
-	c.Begin(ctx, c.route.limits.admission)
+	c.Begin(ctx, c.route.limits.admission, c.route.global)
 	c.Request = &c.request
-	if c.route.global && c.WithinSameLimits() {
-		c.First = 1
-	}
 }
 
 // serve asks the policies from number i on, and then runs the handler with ctx:
@@ -224,11 +221,9 @@ func (c *call) untoldQuotas() metadata.MD {
 	}
 	var quotas metadata.MD
 	for _, p := range c.route.policies[c.First:] {
-		if !p.SendsQuota() || c.stream != nil && p.perMessage() {
-			continue
+		if c.stream == nil || !p.perMessage() {
+			quotas = c.WriteGranted(quotas, &p.Policy, c.Request)
 		}
-		key, lease := c.Granted(&p.Policy, c.Request)
-		quotas = c.route.limits.admission.WriteQuota(quotas, &p.Policy, c.Request, key, lease, 0)
 	}
 	return quotas
 }

@@ -84,7 +84,7 @@ func newRejectedError(p *preparedPolicy, code codes.Code, refusal *admission.Ref
 		Policy: p.Name, Code: code, Lease: refusal.Lease, Err: refusal.Err,
 		retryAfter: refusal.RetryAfter, trailer: pushback(refusal),
 	}
-	e.status = status.New(code, messageFor(code))
+	e.status = status.New(code, cause.Message(uint32(code)))
 	if e.retryAfter > 0 {
 		if s, err := e.status.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(e.retryAfter)}); err == nil {
 			e.status = s
@@ -92,9 +92,6 @@ func newRejectedError(p *preparedPolicy, code codes.Code, refusal *admission.Ref
 	}
 	return e
 }
-
-// messageFor returns what a client is told.
-func messageFor(code codes.Code) string { return cause.Message(uint32(code)) }
 
 // pushbackTrailer is the metadata with which a server tells a client when to try again, or not to; see gRFC A6.
 const pushbackTrailer = "grpc-retry-pushback-ms"
@@ -116,5 +113,5 @@ func (e timedOut) Unwrap() error { return e.err }
 
 // GRPCStatus returns the status that the client gets.
 func (e timedOut) GRPCStatus() *status.Status {
-	return status.New(codes.DeadlineExceeded, messageFor(codes.DeadlineExceeded))
+	return status.New(codes.DeadlineExceeded, cause.Message(cause.DeadlineExceeded))
 }

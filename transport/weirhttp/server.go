@@ -195,9 +195,3 @@ type route struct {
 	timed       *preparedPolicy   // the policy with the shortest Timeout; nil: none
 	sendsQuotas bool              // a policy sends quota headers
 }
-
-// isExempt reports whether the request is served without limits.
-func (h *route) isExempt(r *http.Request) bool {
-	exempt := h.limits.options.Exempt
-	return exempt != nil && exempt(r)
-}

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"time"
 
-	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/timeout"
 	"github.com/weir-go/weir/transport/internal/admission"
@@ -51,16 +49,13 @@ func callOf(ctx context.Context) *call {
 //	  serveTimed   runs the handler if a policy has a Timeout
 //	 End           releases what the policies granted
 func (h *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if len(h.policies) == 0 || h.isExempt(r) {
+	if exempt := h.limits.options.Exempt; len(h.policies) == 0 || exempt != nil && exempt(r) {
 		h.next.ServeHTTP(w, r)
 		return
 	}
 	c := &call{route: h}
-	c.Begin(r.Context(), h.limits.admission)
+	c.Begin(r.Context(), h.limits.admission, h.global)
 	c.Request = handlerio.WithContext(r, c)
-	if h.global && c.WithinSameLimits() {
-		c.First = 1
-	}
 	returned := false
 	defer c.End()
 	defer func() {
@@ -129,7 +124,7 @@ func (c *call) turnAway(w http.ResponseWriter, r *http.Request, p *preparedPolic
 	handlerio.MarkRejected(w)
 	writeRetryAfter(w.Header(), rejection.RetryAfter)
 	if rejection.Err == nil {
-		c.writeQuota(w, r, p, key, rejection.Lease, rejection.RetryAfter)
+		c.route.limits.admission.WriteQuota(w.Header(), &p.Policy, r, key, rejection.Lease, rejection.RetryAfter)
 	}
 	reject(w, r, p.options.OnRejected, c.route.limits.options.Body, rejection)
 }
@@ -148,16 +143,8 @@ func undo(w http.ResponseWriter, r *http.Request) {
 // writeQuotas tells the client about every policy of the route that was asked.
 func (c *call) writeQuotas(w http.ResponseWriter, r *http.Request) {
 	for _, p := range c.route.policies[c.First:] {
-		if p.SendsQuota() {
-			key, lease := c.Granted(&p.Policy, r)
-			c.writeQuota(w, r, p, key, lease, 0)
-		}
+		c.WriteGranted(w.Header(), &p.Policy, r)
 	}
-}
-
-// writeQuota tells the client about one policy; see [admission.Limits.WriteQuota].
-func (c *call) writeQuota(w http.ResponseWriter, r *http.Request, p *preparedPolicy, key string, lease limiter.Lease, retryAfter time.Duration) {
-	c.route.limits.admission.WriteQuota(w.Header(), &p.Policy, r, key, lease, retryAfter)
 }
 
 // serveTimed runs the handler within the policy's Timeout, and answers if the handler has not begun to.

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/storetest"
 )
 
@@ -26,8 +25,7 @@ func eachCounters(t *testing.T, f func(t *testing.T, c *Counters)) {
 	})
 	t.Run("store", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s := weir.Must(store.New(storetest.NewMemory(), nil))
-			defer func() { _ = s.Close() }()
+			s := newStore(t, storetest.NewMemory(), nil)
 			f(t, weir.Must(NewSharedCounters(s, nil)))
 		})
 	})
@@ -165,8 +163,7 @@ func TestNewCounters_Problems(t *testing.T) {
 	require.EqualError(t, err, "weirrls: MaxKeys must be from 1 to 1000000000, or 0 for the default, got -1")
 	_, err = NewSharedCounters(nil, &CountersOptions{MaxKeys: -1})
 	require.ErrorContains(t, err, "weirrls: s must not be nil; MaxKeys must be from 1")
-	st := weir.Must(store.New(storetest.NewMemory(), nil))
-	defer func() { _ = st.Close() }()
+	st := newStore(t, storetest.NewMemory(), nil)
 	_, err = NewSharedCounters(st, &CountersOptions{Name: "a b"})
 	require.ErrorIs(t, err, weir.ErrInvalidOptions)
 	rules := edge(t)
@@ -182,10 +179,8 @@ func TestNewCounters_Problems(t *testing.T) {
 func TestSharedCounters_Away(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := storetest.NewMemory()
-		st := weir.Must(store.New(memory, nil))
-		defer func() { _ = st.Close() }()
-		other := weir.Must(store.New(memory, nil))
-		defer func() { _ = other.Close() }()
+		st := newStore(t, memory, nil)
+		other := newStore(t, memory, nil)
 		c := weir.Must(NewSharedCounters(st, nil))
 		limits := []Descriptor{{Key: "a", Limit: windowOf(3, Hour)}, {Key: "b", Limit: windowOf(3, Hour)}}
 		s := newService(t, &ServiceOptions{Counters: c}, limits...)
@@ -216,8 +211,7 @@ func TestSharedCounters_FirstRequestsCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := storetest.NewMemory()
 		memory.Delay(8 * time.Millisecond)
-		st := weir.Must(store.New(memory, nil))
-		defer func() { _ = st.Close() }()
+		st := newStore(t, memory, nil)
 		s := newService(t, &ServiceOptions{Counters: weir.Must(NewSharedCounters(st, nil)), CountersFailOpen: true},
 			Descriptor{Key: "a", Limit: windowOf(100, Hour)})
 		var all sync.WaitGroup

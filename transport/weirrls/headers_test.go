@@ -104,7 +104,7 @@ func TestDynamicMetadata(t *testing.T) {
 	r := request(describe("a", "1", "x", "y"), withHits(2, describe("a", "")), describe("b", ""), describe("over", ""), describe("shadow", ""),
 		describe("free", ""), overriding(7, 2, describe("o", "\xff")))
 	r.HitsAddend = 3
-	for range 2 { // the second answer shows whether the first one has changed the rules
+	for range 2 {
 		response, err := s.ShouldRateLimit(t.Context(), r)
 		require.NoError(t, err)
 		text, err := protojson.Marshal(response.DynamicMetadata)
@@ -117,5 +117,7 @@ func TestDynamicMetadata(t *testing.T) {
 		require.NoError(t, err)
 		r.Descriptors[1] = withHits(2, describe("a", ""))
 	}
+	alone := ask(t, s, describe("a", "")).DynamicMetadata.AsMap()["metadata"]
+	assert.Equal(t, map[string]any{"tier": "gold", "deep": map[string]any{"a": 1.0}}, alone, "the rules are as before")
 	assert.Nil(t, ask(t, newService(t, nil, a), describe("a", "")).DynamicMetadata)
 }

@@ -13,7 +13,6 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/stretchr/testify/assert"
 
-	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/rate"
@@ -123,8 +122,7 @@ func TestHooks(t *testing.T) {
 // driveHook sends a request that is over a limit while the hook misbehaves, and then one that is not.
 func driveHook(t *testing.T, at string, alone bool, do func(*Service, *ratelimitv3.RateLimitRequest) func(context.Context)) {
 	h := &hook{at: at}
-	bucket := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{TokenLimit: 9, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
-	defer func() { _ = bucket.Close() }()
+	bucket := newBucket(t, 9)
 	one, each, none := newPot(9), newPot(9), newPot(0)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()

@@ -13,8 +13,11 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
+	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,6 +35,20 @@ func newService(t testing.TB, o *ServiceOptions, descriptors ...Descriptor) *Ser
 	s, err := NewService(rules, o)
 	require.NoError(t, err)
 	return s
+}
+
+// newStore returns a store that the test closes.
+func newStore(t testing.TB, b backend.Backend, o *store.Options) *store.Store {
+	s := weir.Must(store.New(b, o))
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// newBucket returns a bucket of n permits, of which one comes back in an hour.
+func newBucket(t testing.TB, n int) *limiter.TokenBucket {
+	b := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{TokenLimit: n, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
+	t.Cleanup(func() { _ = b.Close() })
+	return b
 }
 
 // describe returns a descriptor of keys and values in turn.

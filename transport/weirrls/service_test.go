@@ -26,8 +26,7 @@ import (
 
 // TestNewRules_RefusesConcurrency: the permits of a concurrency limiter would not come back.
 func TestNewRules_RefusesConcurrency(t *testing.T) {
-	st := weir.Must(store.New(storetest.NewMemory(), nil))
-	defer func() { _ = st.Close() }()
+	st := newStore(t, storetest.NewMemory(), nil)
 	o := limiter.ConcurrencyOptions{PermitLimit: 1}
 	perKey := weir.Must(PerKey(limiter.FactoryFor[string](o), nil))
 	defer func() { _ = perKey.Close() }()
@@ -114,8 +113,7 @@ func (c slots) end() {
 func TestStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := storetest.NewMemory()
-		st := weir.Must(store.New(memory, nil))
-		defer func() { _ = st.Close() }()
+		st := newStore(t, memory, nil)
 		bucket := weir.Must(st.PartitionedTokenBucket("bucket", limiter.TokenBucketOptions{TokenLimit: 5, TokensPerPeriod: 1, ReplenishmentPeriod: time.Minute}, nil))
 		window := weir.Must(st.SlidingWindow("window", limiter.SlidingWindowOptions{PermitLimit: 4, Window: time.Minute, SegmentsPerWindow: 6}, nil))
 		s := newService(t, &ServiceOptions{Counters: weir.Must(NewSharedCounters(st, nil))},
@@ -164,18 +162,16 @@ func TestStore(t *testing.T) {
 func TestStore_RejectedBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := storetest.NewMemory()
-		st := weir.Must(store.New(memory, nil))
-		defer func() { _ = st.Close() }()
+		st := newStore(t, memory, nil)
 		fixed := func(name string) *store.Limiter {
 			return weir.Must(st.FixedWindow(name, limiter.FixedWindowOptions{PermitLimit: 5, Window: time.Hour}, nil))
 		}
 		window, debt := fixed("window"), fixed("debt")
-		bucket := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
-		defer func() { _ = bucket.Close() }()
+		bucket := newBucket(t, 1)
 		listener := &recorder{}
 		s := newService(t, &ServiceOptions{Listener: listener, Counters: weir.Must(NewSharedCounters(st, nil))},
 			Descriptor{Key: "window", Limit: &Limit{Limiter: window}}, Descriptor{Key: "gate", Limit: &Limit{Limiter: bucket}},
-			Descriptor{Key: "debt", Limit: &Limit{Limiter: debt, OnOverrun: OverrunDebt}},
+			Descriptor{Key: "debt", Limit: &Limit{Limiter: debt, OnOverrun: OverrunDebt}}, rejectingRule("slow", time.Hour, false),
 		)
 		all := []*common.RateLimitDescriptor{describe("window", ""), describe("gate", ""), overriding(9, 6, describe("o", ""))}
 		assert.Equal(t, isOK, ask(t, s, all...).OverallCode)
@@ -188,6 +184,10 @@ func TestStore_RejectedBefore(t *testing.T) {
 		assert.Equal(t, calls, memory.Calls("Decide"))
 		assert.Len(t, listener.events, 10)
 		assert.Equal(t, codeList{isOver, isOver, isOK}, codesOf(ask(t, s, describe("gate", ""), describe("debt", ""))))
+		r := ask(t, s, describe("window", ""), describe("slow", ""))
+		assert.Equal(t, codeList{isOver, isOK, isOver}, codesOf(r))
+		assert.EqualValues(t, 4, r.Statuses[0].LimitRemaining, "after the refund")
+		time.Sleep(time.Second) // refunds take time
 		assert.Equal(t, codeList{isOver, isOver, isOK}, codesOf(ask(t, s, describe("gate", ""), giveBack(1, describe("window", "")))))
 		assert.EqualValues(t, 5, window.Statistics().AvailablePermits)
 		assert.EqualValues(t, 4, debt.Statistics().AvailablePermits)
@@ -201,15 +201,13 @@ func TestStore_Silent(t *testing.T) {
 		t.Run(outage.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				memory := storetest.NewMemory()
-				st := weir.Must(store.New(memory, &store.Options{CallTimeout: 15 * time.Millisecond}))
-				defer func() { _ = st.Close() }()
+				st := newStore(t, memory, &store.Options{CallTimeout: 15 * time.Millisecond})
 				o := &store.LimiterOptions{Outage: outage}
 				if outage == store.FallBackLocally {
 					o.LocalShare = 1
 				}
 				window := weir.Must(st.FixedWindow("window", limiter.FixedWindowOptions{PermitLimit: 5, Window: time.Hour}, o))
-				bucket := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
-				defer func() { _ = bucket.Close() }()
+				bucket := newBucket(t, 1)
 				s := newService(t, nil, Descriptor{Key: "window", Limit: &Limit{Limiter: window}}, Descriptor{Key: "gate", Limit: &Limit{Limiter: bucket}})
 				ask(t, s, describe("window", ""), describe("gate", ""))
 				memory.Delay(time.Second)
@@ -243,14 +241,12 @@ func askAsEnvoy(t *testing.T, s *Service, descriptors ...*common.RateLimitDescri
 func TestStore_BeforeDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := storetest.NewMemory()
-		st := weir.Must(store.New(memory, nil))
-		defer func() { _ = st.Close() }()
+		st := newStore(t, memory, nil)
 		fixed := func(name string, o store.LimiterOptions) Descriptor {
 			w := weir.Must(st.FixedWindow(name, limiter.FixedWindowOptions{PermitLimit: 10, Window: time.Hour}, &o))
 			return Descriptor{Key: name, Limit: &Limit{Limiter: w}}
 		}
-		bucket := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{TokenLimit: 100, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
-		defer func() { _ = bucket.Close() }()
+		bucket := newBucket(t, 100)
 		s := newService(t, &ServiceOptions{Counters: weir.Must(NewSharedCounters(st, nil)), CountersFailOpen: true},
 			fixed("open", store.LimiterOptions{Outage: store.FailOpen}), fixed("closed", store.LimiterOptions{}),
 			fixed("local", store.LimiterOptions{Outage: store.FallBackLocally, LocalShare: 0.2}),
@@ -288,8 +284,7 @@ func TestStore_BeforeDeadline(t *testing.T) {
 func TestStore_BeforeDeadlineTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := storetest.NewMemory()
-		st := weir.Must(store.New(memory, nil))
-		defer func() { _ = st.Close() }()
+		st := newStore(t, memory, nil)
 		w := weir.Must(st.SlidingWindow("debt", limiter.SlidingWindowOptions{PermitLimit: 10, Window: time.Hour, SegmentsPerWindow: 10}, nil))
 		counters := weir.Must(NewSharedCounters(st, nil))
 		s := newService(t, &ServiceOptions{Counters: counters}, Descriptor{Key: "debt", Limit: &Limit{Limiter: w, OnOverrun: OverrunDebt}})
@@ -334,8 +329,7 @@ func TestService_SetRules(t *testing.T) {
 // all no more is admitted than there is, and nothing is lost by rejected requests.
 func TestService_ConcurrentSafe(t *testing.T) {
 	const limit = 500
-	bucket := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{TokenLimit: limit, TokensPerPeriod: 1, ReplenishmentPeriod: 24 * time.Hour}))
-	defer func() { _ = bucket.Close() }()
+	bucket := newBucket(t, limit)
 	slow, other := newPot(limit), newPot(limit+7)
 	rules := func() *Rules {
 		return edge(t,

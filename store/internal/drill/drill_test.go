@@ -30,11 +30,6 @@ func TestDrillsOfOneProcess(t *testing.T) {
 	ReleaseWakes(t, s, true)
 	callsOfManyWaiters(t, s)
 	callsOfManyHolders(t, s)
-	newLimitsAtNextCall(t, s)
-	newLimitsOfKeys(t, s, true)
-	newLimitsOfKeys(t, s, false)
-	RejectedChain(t, s, s.Place(t), s.Place(t))
-	Charges(t, s)
 }
 
 func TestMaxHeld(t *testing.T) {

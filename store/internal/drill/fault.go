@@ -16,9 +16,7 @@ type Fault struct {
 }
 
 const (
-	// outageTimeout is the CallTimeout of stores in drills with faults: long enough for a server without faults on a
-	// machine that is busy with other tests.
-	outageTimeout = 300 * time.Millisecond
+	outageTimeout = 500 * time.Millisecond // by which a fault is noticed that keeps the connections open
 	probeInterval = 100 * time.Millisecond
 )
 

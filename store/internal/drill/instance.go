@@ -26,8 +26,6 @@ const instanceVariable = "WEIR_DRILL_INSTANCE"
 //	h id n fence           it holds a lease of n permits
 //	l id                   it has lost that lease
 //	r id                   it is about to release that lease
-//	o                      its limits were overruled by newer ones
-//	v until                it has overridden the limits until that time of the server, in µs since 1970
 //	done                   the job is done
 //
 // Each line ends with the machine's time in ns, and is written before the instance does anything else. The instance ends
@@ -42,7 +40,6 @@ type job struct {
 	Goroutines int
 	Permits    []int // the numbers of permits that requests ask for; see Work
 	Work       string
-	Until      int64 // override: the end, in µs since 1970
 }
 
 // The kinds of work.
@@ -51,7 +48,6 @@ const (
 	takeForever  = "take forever"  // wait for permits again and again, with any of Permits
 	leaseForever = "lease forever" // wait for leases and release them again and again
 	leaseOnce    = "lease once"    // one lease, released at the second command
-	override     = "override"      // override the limits of a token bucket by newLimits
 )
 
 // Main returns if this process is not an instance. Otherwise it runs the instance and ends the process. An init function
@@ -79,15 +75,11 @@ func runInstance(open Opener, text string) error {
 	}
 	defer disconnect()
 	// A machine that is busy with tests is slow, and these jobs do not test outages.
-	s, err := store.New(b, &store.Options{CallTimeout: 20 * time.Second, OnEvent: func(e store.Event) {
-		if e.Kind == store.EventOverruled {
-			write("o")
-		}
-	}})
+	s, err := store.New(b, &store.Options{CallTimeout: 20 * time.Second})
 	if err != nil {
 		return err
 	}
-	w := worker{job: j, store: s, commands: make(chan struct{})}
+	w := worker{job: j, commands: make(chan struct{})}
 	if err := w.makeLimiter(s); err != nil {
 		return err
 	}
@@ -114,7 +106,6 @@ func write(format string, args ...any) {
 // A worker does an instance's job.
 type worker struct {
 	job
-	store    *store.Store
 	commands chan struct{} // a command arrived
 	ids      atomic.Int64
 	limiter  func(key int) limiter.Limiter
@@ -143,7 +134,6 @@ func (w *worker) listen(over func()) {
 func (w *worker) work(ctx context.Context) error {
 	do := map[string]func(context.Context, int) error{
 		takeAll: w.takeAll, takeForever: w.takeForever, leaseForever: w.leaseForever, leaseOnce: w.leaseOnce,
-		override: w.override,
 	}[w.Work]
 	results := make(chan error, w.Goroutines)
 	for i := range w.Goroutines {

@@ -22,13 +22,12 @@ func Processes(t *testing.T, s Subject) {
 	t.Run("shares", func(t *testing.T) { shares(t, s) })
 	t.Run("refills", func(t *testing.T) { refills(t, s) })
 	t.Run("leases", func(t *testing.T) { heldWithinLimit(t, s) })
-	t.Run("rolling deployment", func(t *testing.T) { rollingDeployment(t, s) })
 }
 
-// Holders runs the drills of a process that holds a lease or has overridden limits, and lives, stops or is killed.
+// Holders runs the drills of a process that holds a lease, and lives, stops or is killed.
 func Holders(t *testing.T, s Subject) {
 	all := map[string]func(*testing.T, Subject){
-		"killed holder": killedHolder, "living holder": livingHolder, "stopped holder": stoppedHolder, "killed overrider": killedOverrider,
+		"killed holder": killedHolder, "living holder": livingHolder, "stopped holder": stoppedHolder,
 	}
 	Wide(t, len(all), func() {
 		for name, drill := range all {

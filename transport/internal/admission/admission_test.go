@@ -49,7 +49,7 @@ func slots(t *testing.T, permits int) *limiter.Concurrency {
 
 func free(l limiter.StatisticsProvider) int { return int(l.Statistics().AvailablePermits) }
 
-// A script is a limiter with one answer: a rejection for the reason if there is neither a lease nor an error.
+// A script is a limiter with one answer. The zero script rejects everything.
 type script struct {
 	lease  limiter.Lease
 	reason string
@@ -57,7 +57,7 @@ type script struct {
 }
 
 func (s script) TryAcquire(context.Context, int) (limiter.Lease, error) {
-	if s.err == nil && !s.lease.Acquired() {
+	if s.reason != "" {
 		return custom.Rejected(0, s.reason), nil
 	}
 	return s.lease, s.err
@@ -77,7 +77,7 @@ func (g granting) Acquire(context.Context, int) (limiter.Lease, error)    { retu
 func admitted(t *testing.T, policies ...*policy) *admission.Call[string] {
 	t.Helper()
 	c := new(admission.Call[string])
-	c.Begin(t.Context(), transport.NewLimits(admission.Options{}))
+	c.Begin(t.Context(), transport.NewLimits(admission.Options{}), false)
 	t.Cleanup(c.End)
 	for _, p := range policies {
 		_, _, ok := c.Admit(t.Context(), p, "user")
@@ -134,7 +134,7 @@ func TestPerKey(t *testing.T) {
 	_, err := admission.PerKey("test", nil, nil)
 	require.EqualError(t, err, "test: factory must not be nil")
 	factory := limiter.FactoryFor[string](limiter.TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour})
-	for _, c := range []struct{ max, keys, granted int }{{0, 100_000 + 1, 100_000}, {10, 11, 10}, {-1, 100_000 + 1, 100_000 + 1}} {
+	for _, c := range []struct{ max, keys, granted int }{{0, 100_000 + 1, 100_000}, {10, 11, 10}} {
 		l := weir.Must(admission.PerKey("test", factory, &limiter.PartitionedOptions{MaxPartitions: c.max}))
 		granted := 0
 		for i := range c.keys { // all are in use
@@ -178,7 +178,7 @@ func TestCall_AdmitAfterTheHandler(t *testing.T) {
 	l := slots(t, 1)
 	for _, p := range []*policy{{Limit: admission.Of[string](l)}, {Limit: admission.Of[string](l), FailOpen: true}} {
 		var call admission.Call[string]
-		call.Begin(t.Context(), transport.NewLimits(admission.Options{}))
+		call.Begin(t.Context(), transport.NewLimits(admission.Options{}), false)
 		call.End()
 		_, refusal, ok := call.Admit(t.Context(), p, "")
 		assert.False(t, ok)
@@ -220,14 +220,13 @@ func TestCall_GiveBackOf(t *testing.T) {
 	assert.Zero(t, c.Held())
 }
 
-// A call further out with the same Limits is found, and no other.
-func TestCall_WithinSameLimits(t *testing.T) {
+// A call further out with the same Limits has asked the global policy, and no other has.
+func TestCall_FirstPolicy(t *testing.T) {
 	same, others := transport.NewLimits(admission.Options{}), transport.NewLimits(admission.Options{})
-	var outer, between, inner admission.Call[string]
-	outer.Begin(t.Context(), same)
-	assert.False(t, outer.WithinSameLimits())
-	between.Begin(&outer, others)
-	assert.False(t, between.WithinSameLimits())
-	inner.Begin(&between, same)
-	assert.True(t, inner.WithinSameLimits())
+	var outer, between, inner, without admission.Call[string]
+	outer.Begin(t.Context(), same, true)
+	between.Begin(&outer, others, true)
+	inner.Begin(&between, same, true)
+	without.Begin(&between, same, false)
+	assert.Equal(t, []int32{0, 0, 1, 0}, []int32{outer.First, between.First, inner.First, without.First})
 }

@@ -33,13 +33,16 @@ type Call[R any] struct {
 	heldArray [2]grant[R] // the first array of held: most handlers have one policy or two
 }
 
-// Begin makes c the call of a request that came with ctx. The caller must call [Call.End]. Begin calls Enabled of the
-// Listener.
-func (c *Call[R]) Begin(ctx context.Context, l *Limits[R]) {
+// Begin makes c the call of a request that came with ctx. The caller must call [Call.End]. hasGlobal says that the first of
+// the policies is the global one. Begin calls Enabled of the Listener.
+func (c *Call[R]) Begin(ctx context.Context, l *Limits[R], hasGlobal bool) {
 	c.Context = ctx
 	c.limits = l
 	c.held = c.heldArray[:0]
 	c.listening, c.measuring = l.listens(ctx)
+	if hasGlobal && c.withinSameLimits() {
+		c.First = 1
+	}
 }
 
 // CallKey asks a context for the innermost call.
@@ -65,9 +68,9 @@ func CallOf[R any](ctx context.Context) *Call[R] {
 // outer returns the next call further out, or nil.
 func (c *Call[R]) outer() *Call[R] { return CallOf[R](c.Context) }
 
-// WithinSameLimits reports whether a handler further out has the same Limits, which have asked their global policy
+// withinSameLimits reports whether a handler further out has the same Limits, which have asked their global policy
 // about this request.
-func (c *Call[R]) WithinSameLimits() bool {
+func (c *Call[R]) withinSameLimits() bool {
 	for o := c.outer(); o != nil; o = o.outer() {
 		if o.limits == c.limits {
 			return true

@@ -154,7 +154,7 @@ func TestLeases(t *testing.T) {
 	lent := slots(t, 10)
 	outer := admitted(t, metered("global", lent, 1))
 	var c admission.Call[string]
-	c.Begin(outer, transport.NewLimits(admission.Options{}))
+	c.Begin(outer, transport.NewLimits(admission.Options{}), false)
 	defer c.End()
 	shadow := metered("shadow", script{}, 1)
 	shadow.Shadow = true

@@ -88,14 +88,17 @@ func (p *Policy[R]) figures(r R, key string, lease limiter.Lease) (l rate.Limits
 	return l, remaining, err == nil
 }
 
-// Granted returns what p has granted to the call, and the key that it was granted for. If p has admitted the call
-// without a grant, the lease is the zero Lease. r is the request as the handler gets it.
-func (c *Call[R]) Granted(p *Policy[R], r R) (key string, lease limiter.Lease) {
+// WriteGranted is [Limits.WriteQuota] for what p has granted to the call. r is the request as the handler gets it. If p has
+// admitted the call without a grant, its limiter is asked.
+func (c *Call[R]) WriteGranted(fields map[string][]string, p *Policy[R], r R) map[string][]string {
+	if !p.SendsQuota() {
+		return fields
+	}
 	g, ok := c.grantOf(p)
 	if !ok && p.Limit.Key != nil {
 		g.key = p.Limit.Key(r)
 	}
-	return g.key, g.lease
+	return c.limits.WriteQuota(fields, p, r, g.key, g.lease, 0)
 }
 
 // Remove removes the fields of all policies.

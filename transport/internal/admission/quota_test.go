@@ -56,14 +56,15 @@ func told(t *testing.T, p policy, retryAfter time.Duration) string {
 	p.Name = "p"
 	p = l.Prepare(new(problems), p)
 	var c admission.Call[string]
-	c.Begin(t.Context(), l)
+	c.Begin(t.Context(), l, false)
 	defer c.End()
 	key, refusal, ok := c.Admit(t.Context(), &p, "user")
-	lease := refusal.Lease
+	var h map[string][]string
 	if ok {
-		key, lease = c.Granted(&p, "user")
+		h = c.WriteGranted(nil, &p, "user")
+	} else {
+		h = l.WriteQuota(nil, &p, "user", key, refusal.Lease, retryAfter)
 	}
-	h := l.WriteQuota(nil, &p, "user", key, lease, retryAfter)
 	return strings.TrimPrefix(strings.Join(h["policy"], ""), `"p";`) + "|" + strings.TrimPrefix(strings.Join(h["limit"], ""), `"p";`)
 }
 
@@ -104,15 +105,6 @@ func TestLimits_WriteQuota_RemainingOfTheLease(t *testing.T) {
 		"granted, and too many":    {custom.GrantedBy(left(99), 1, 0), 0, "q=10;w=60|r=10;t=60", 0},
 	} {
 		l := &remote{script: script{lease: c.lease}}
-		if name == "rejected, and known" {
-			l.lease = limiter.Lease{}
-			r := transport.NewLimits(admission.Options{Headers: admission.Draft11})
-			p := r.Prepare(new(problems), policy{Name: "p", Limit: admission.Of[string](l)})
-			h := r.WriteQuota(nil, &p, "user", "", c.lease, c.retryAfter)
-			assert.Equal(t, []string{`"p";r=0;t=1`}, h["limit"], name)
-			assert.Zero(t, l.asked)
-			continue
-		}
 		assert.Equal(t, c.want, told(t, policy{Limit: admission.Of[string](l)}, c.retryAfter), name)
 		assert.Equal(t, c.asked, l.asked, "%s: calls of Statistics", name)
 	}
