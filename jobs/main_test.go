@@ -197,6 +197,17 @@ func (t *Throttler) flush() {
 	_, _ = t.batcher.decide(context.Background(), &request{}) // the transaction that has them, and one after it
 }
 
+// lost waits until the work has ended because its slot was lost.
+func (s *started) lost(t testing.TB) {
+	t.Helper()
+	select {
+	case <-s.done:
+		require.ErrorIs(t, s.err, ErrLost)
+	case <-time.After(patience):
+		require.Fail(t, "the job goes on")
+	}
+}
+
 func (s *started) throttled(t testing.TB) *river.JobSnoozeError {
 	t.Helper()
 	select {

@@ -115,8 +115,7 @@ func TestRenew_LostSlots(t *testing.T) {
 				first.running(t)
 				lose(w, th, first, d)
 				th.leases.renew()
-				<-first.done
-				require.ErrorIs(t, first.err, ErrLost)
+				first.lost(t)
 			})
 		}
 	}
@@ -160,8 +159,7 @@ func TestRenew_DatabaseIsAway(t *testing.T) {
 	relaxed.running(t)
 	ago(30 * time.Minute)
 	th.leases.renew()
-	<-relaxed.done
-	require.ErrorIs(t, relaxed.err, ErrLost)
+	relaxed.lost(t)
 	w.Exec(`alter table "weir".gone rename to jobs_holders`)
 	require.NoError(t, held.running(t).end(nil))
 }

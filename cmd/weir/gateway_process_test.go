@@ -203,9 +203,10 @@ func behind(t *testing.T, h http.HandlerFunc) string {
 	return s.URL
 }
 
-// plainConfig is a gateway before one server, with more of the gateway's part and the rest of the file.
+// plainConfig is a gateway before one server, with more of the gateway's part and the rest of the file. Its clients, which are the tests,
+// have time also on a busy machine.
 func plainConfig(server, gateway, rest string) string {
-	return fmt.Sprintf("gateway:\n  upstreams: {server: {addresses: [%q]}}\n%s\n%s\n", server, gateway, rest)
+	return fmt.Sprintf("gateway:\n  read_header_timeout: 5m\n  upstreams: {server: {addresses: [%q]}}\n%s\n%s\n", server, gateway, rest)
 }
 
 func TestGateway(t *testing.T) {
@@ -269,24 +270,29 @@ limiters: {per-key: {partitioned: {key: api, each: {fixed_window: {permit_limit:
 	assert.Equal(t, http.StatusNotFound, resp.StatusCode, "pprof only if the file says so")
 }
 
-func TestGateway_WrongFile(t *testing.T) {
+// TestServers_WrongFile checks why servers do not begin.
+func TestServers_WrongFile(t *testing.T) {
 	t.Parallel()
+	plain := func(routes string) string { return plainConfig("http://127.0.0.1:1", "  routes: "+routes, "") }
 	for name, c := range map[string]struct {
-		config string
-		status int
-		text   string
+		server, config string
+		status         int
+		text           string
 	}{
-		"wrong field":   {plainConfig("http://127.0.0.1:1", "  routes: [{match: /, upstream: servers}]", ""), 1, `"servers"`},
-		"no gateway":    {"pipelines: {a: {strategies: []}}\n", 1, ":1:1: gateway is missing"},
-		"no such file":  {"", 2, "none.yaml"},
-		"no such group": {plainConfig("http://127.0.0.1:1", "  routes: [{match: /, upstream: server}]\n  tls: {certificate: /none, key: /none}", ""), 2, "/none"},
+		"wrong field":         {"gateway", plain("[{match: /, upstream: servers}]"), 1, `"servers"`},
+		"no gateway":          {"gateway", "pipelines: {a: {strategies: []}}\n", 1, ":1:1: gateway is missing"},
+		"no such file":        {"gateway", "", 2, "none.yaml"},
+		"no certificate":      {"gateway", plain("[{match: /, upstream: server}]\n  tls: {certificate: /none, key: /none}"), 2, "/none"},
+		"no rls":              {"rls", "pipelines: {a: {strategies: []}}\n", 1, ":1:1: rls is missing"},
+		"no certificate, rls": {"rls", smallRLS("  tls: {certificate: /none, key: /none}"), 2, "/none"},
+		"no such address":     {"rls", smallRLS("  http: 256.0.0.1:1"), 2, "rls.http: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "none.yaml")
 			if c.config != "" {
 				file = write(t, c.config)
 			}
-			r := weir("", "gateway", "-config", file, "-listen", "127.0.0.1:0", "-admin", "off")
+			r := weir("", c.server, "-config", file, "-listen", "127.0.0.1:0", "-admin", "off")
 			assert.Equal(t, c.status, r.status, r.err)
 			assert.Contains(t, r.err, c.text)
 		})

@@ -51,7 +51,7 @@ func TestPage_FiveMinutes(t *testing.T) {
 	script = strings.ReplaceAll(script, "10s}", "1000s}") // on a slow machine, the requests take so long that the bucket gets one back
 	script = strings.Replace(script, "weir gateway -config", "weir gateway -admin 127.0.0.1:"+ports[1]+" -config", 1)
 
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
 	defer cancel()
 	bash := exec.CommandContext(ctx, "bash", "-c", script)
 	bash.Env = append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))

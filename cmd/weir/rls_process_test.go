@@ -6,10 +6,8 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -139,57 +137,15 @@ func TestRLS(t *testing.T) {
 	_, err = stream.Recv()
 	assert.Equal(t, codes.Unimplemented, status.Code(err), "reflection only if the file says so")
 
-	resp, body := get(t, p.adminURL("/metrics"))
+	resp, body := get(t, "http://"+p.http+"/healthcheck")
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
+	assert.Equal(t, "OK", body)
+	resp, body = get(t, p.adminURL("/metrics"))
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
 	assert.Regexp(t, `weir_rate_limiter_requests_total\{[^}]*remote_address[^}]*\} `, body, "metrics for each rule")
 	resp, body = get(t, p.adminURL("/ready"))
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
 	assert.Contains(t, body, `"ready": true`)
-}
-
-func TestRLS_JSON(t *testing.T) {
-	t.Parallel()
-	p := startRLS(t, smallRLS("  http: 127.0.0.1:0"))
-	post := func(body string) (int, string) {
-		resp, err := client.Post("http://"+p.http+"/json", "application/json", strings.NewReader(body))
-		require.NoError(t, err)
-		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		return resp.StatusCode, string(text)
-	}
-	const request = `{"domain": "edge", "descriptors": [{"entries": [{"key": "path", "value": "/"}]}]}`
-	status, body := post(request)
-	assert.Equal(t, http.StatusOK, status)
-	assert.Regexp(t, `"overallCode": ?"OK"`, body)
-	status, body = post(request)
-	assert.Equal(t, http.StatusTooManyRequests, status)
-	assert.Regexp(t, `"overallCode": ?"OVER_LIMIT"`, body)
-	for body, want := range map[string]int{
-		"":                                  http.StatusBadRequest,
-		"{":                                 http.StatusBadRequest,
-		`{"domain": "edge", "entries": []}`: http.StatusBadRequest,
-		`{"domain": ""}`:                    http.StatusBadRequest,
-		`{"domain": "` + strings.Repeat("x", 1<<20) + `"}`: http.StatusRequestEntityTooLarge,
-	} {
-		status, _ := post(body)
-		assert.Equal(t, want, status, "%.40s", body)
-	}
-	for header, value := range map[string]string{"Origin": "https://site.example", "Sec-Fetch-Site": "cross-site"} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+p.http+"/json", strings.NewReader(request))
-		require.NoError(t, err)
-		r.Header.Set("Content-Type", "text/plain")
-		r.Header.Set(header, value)
-		resp, err := client.Do(r)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		assert.Equal(t, http.StatusForbidden, resp.StatusCode, "the page of a site in a browser")
-	}
-	resp, body := get(t, "http://"+p.http+"/healthcheck")
-	assert.Equal(t, http.StatusOK, resp.StatusCode)
-	assert.Equal(t, "OK", body)
-	resp, _ = get(t, "http://"+p.http+"/json")
-	assert.Equal(t, http.StatusMethodNotAllowed, resp.StatusCode)
 }
 
 // Requests that a filter does not send get an error of their own, and the service goes on.
@@ -289,31 +245,6 @@ func TestRLS_TLS(t *testing.T) {
 	unknown := with(&tls.Config{RootCAs: roots, ServerName: "127.0.0.1"})
 	_, err = ratelimitv3.NewRateLimitServiceClient(unknown.conn).ShouldRateLimit(ctx, requestOf("edge", "path=/"))
 	require.Error(t, err, "a client without a certificate")
-}
-
-func TestRLS_WrongFile(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		config string
-		status int
-		text   string
-	}{
-		"wrong field":  {smallRLS("  port: 1"), 1, `unknown field "port"`},
-		"no rls":       {"pipelines: {a: {strategies: []}}\n", 1, ":1:1: rls is missing"},
-		"no such file": {"", 2, "none.yaml"},
-		"no such key":  {smallRLS("  tls: {certificate: /none, key: /none}"), 2, "/none"},
-		"in use":       {smallRLS("  http: 256.0.0.1:1"), 2, "rls.http: "},
-	} {
-		t.Run(name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "none.yaml")
-			if c.config != "" {
-				file = write(t, c.config)
-			}
-			r := weir("", "rls", "-config", file, "-listen", "127.0.0.1:0", "-admin", "off")
-			assert.Equal(t, c.status, r.status, r.err)
-			assert.Contains(t, r.err, c.text)
-		})
-	}
 }
 
 func TestRLS_Flags(t *testing.T) {

@@ -210,7 +210,7 @@ func (l *load) follow(sent <-chan struct{}) {
 		first += fmt.Sprintf("  -- %-25s", t.name)
 	}
 	fmt.Fprintf(l.out, "ok: granted; 429: rejected; fail: neither; open: no answer yet; ok so far: all successes, and how many are allowed by then\n\n")
-	fmt.Fprintf(l.out, "%s\n   time%s    ok so far\n", first, strings.Repeat("   sent   ok   429  fail  open", len(l.targets)))
+	fmt.Fprintf(l.out, "%s\n   time%s    ok so far\n", strings.TrimRight(first, " "), strings.Repeat("   sent   ok   429  fail  open", len(l.targets)))
 	shown, before := 0, make([]int, len(l.targets))
 	every := max(l.length/60, 10*time.Millisecond)
 	for end, more := every, true; more; end += every {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 )
 
 func potRule(key string, p *pot) Descriptor { return Descriptor{Key: key, Limit: &Limit{Limiter: p}} }
@@ -212,6 +213,23 @@ func TestExact_Levels(t *testing.T) {
 	assert.Equal(t, uint32(math.MaxUint32), r.Statuses[2].LimitRemaining)
 	assert.Zero(t, ask(t, s, withHits(3, describe("debt", ""))).Statuses[0].LimitRemaining, "below 0")
 	assert.EqualValues(t, 1, ask(t, s, giveBack(2, describe("debt", ""))).Statuses[0].LimitRemaining)
+}
+
+// lending is a limiter that gets its permits back, and counts how many.
+type lending struct{ released *int }
+
+func (l lending) TryAcquire(_ context.Context, n int) (limiter.Lease, error) {
+	return custom.Granted(n, func() { *l.released += n }), nil
+}
+
+func (l lending) Acquire(context.Context, int) (limiter.Lease, error) {
+	panic("the service does not wait")
+}
+
+func TestExact_ReleasesLeases(t *testing.T) {
+	released := 0
+	ask(t, newService(t, nil, Descriptor{Key: "k", Limit: &Limit{Limiter: lending{&released}}}), withHits(3, describe("k", "")))
+	assert.Equal(t, 3, released)
 }
 
 // TestExact_RefusedAndFailed: a request that was refused stays so if the limiter cannot be charged for it.

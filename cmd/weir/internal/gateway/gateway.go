@@ -220,18 +220,21 @@ func (g *gateway) build(b *reload.SectionBuilder, c gatewayconfig.Gateway) error
 	return nil
 }
 
-// limitersOf returns what the check needs to know of the limiters in a pipeline.
+// limitersOf returns what the check needs to know of the limiters in a pipeline, by the source of their strategies.
 func limitersOf(f *reload.File, c gatewayconfig.Gateway, pipeline string) (map[string]proxy.Limiter, error) {
 	all := make(map[string]proxy.Limiter)
-	for source, info := range gatewayconfig.LimitersIn(f, pipeline) {
-		l := proxy.Limiter{Name: info.Name}
-		if info.Partitioned {
+	for _, s := range gatewayconfig.Steps(f, pipeline) {
+		if s.Limiter.Name == "" {
+			continue
+		}
+		l := proxy.Limiter{Name: s.Limiter.Name}
+		if s.Limiter.Partitioned {
 			var err error
-			if l.Key, err = c.NewKey(info.Key); err != nil {
+			if l.Key, err = c.NewKey(s.Limiter.Key); err != nil {
 				return nil, err
 			}
 		}
-		all[source] = l
+		all[s.In+"/"+s.Name] = l
 	}
 	return all, nil
 }

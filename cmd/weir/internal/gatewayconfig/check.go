@@ -3,7 +3,6 @@ package gatewayconfig
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"maps"
 	"net/http"
 	"slices"
@@ -182,7 +181,7 @@ func Warnings(f *reload.File) (all []string) {
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	for i, r := range g.Routes {
 		method := r.Pattern().Method
-		for _, s := range Strategies(f, r.Pipeline) {
+		for _, s := range Steps(f, r.Pipeline) {
 			switch kind := s.Kind; {
 			case kind == "retry" && (method == http.MethodPost || method == http.MethodPatch):
 				add("gateway.routes[%d]: the pipeline %s retries, but a %s is only sent again if it has an Idempotency-Key", i, r.Pipeline, method)
@@ -237,50 +236,28 @@ func (g Gateway) chosenByClients(key string) bool {
 	return false
 }
 
-// Strategies returns what the file says about the strategies of a pipeline, and of the pipelines that it embeds, each
-// once.
-func Strategies(f *reload.File, pipeline string) (all []reload.StrategyInfo) {
-	for _, s := range strategies(f, pipeline) {
-		all = append(all, s)
+// A Step is a strategy of a pipeline, or of one that it embeds.
+type Step struct {
+	reload.StrategyInfo
+	In string // the pipeline that has it
+}
+
+// Steps returns what the file says about the strategies of a pipeline, and of the pipelines that it embeds, each once.
+func Steps(f *reload.File, pipeline string) (all []Step) {
+	seen := make(map[string]bool)
+	var visit func(pipeline string)
+	visit = func(pipeline string) {
+		for _, s := range f.Strategies(pipeline) {
+			if s.Pipeline == "" {
+				all = append(all, Step{s, pipeline})
+			} else if !seen[s.Pipeline] {
+				seen[s.Pipeline] = true
+				visit(s.Pipeline)
+			}
+		}
 	}
+	visit(pipeline)
 	return all
-}
-
-// strategies yields the same, each with the name of its pipeline.
-func strategies(f *reload.File, pipeline string) iter.Seq2[string, reload.StrategyInfo] {
-	return func(yield func(string, reload.StrategyInfo) bool) {
-		seen := make(map[string]bool)
-		var visit func(pipeline string) bool
-		visit = func(pipeline string) bool {
-			if seen[pipeline] {
-				return true
-			}
-			seen[pipeline] = true
-			for _, s := range f.Strategies(pipeline) {
-				if s.Pipeline != "" {
-					if !visit(s.Pipeline) {
-						return false
-					}
-				} else if !yield(pipeline, s) {
-					return false
-				}
-			}
-			return true
-		}
-		visit(pipeline)
-	}
-}
-
-// LimitersIn yields the limiters of a pipeline and of the pipelines in it, by the source of their strategies, such as
-// "reads/RateLimiter".
-func LimitersIn(f *reload.File, pipeline string) iter.Seq2[string, reload.LimiterInfo] {
-	return func(yield func(string, reload.LimiterInfo) bool) {
-		for name, s := range strategies(f, pipeline) {
-			if s.Limiter.Name != "" && !yield(name+"/"+s.Name, s.Limiter) {
-				return
-			}
-		}
-	}
 }
 
 // Safe reports whether requests with the method change nothing, so that they can be sent twice at once.

@@ -30,14 +30,14 @@ func lines(n int, format string) string {
 func TestHostile(t *testing.T) {
 	const end = "limiters: {l: {unlimited: {}}}\n"
 	for name, c := range map[string]struct{ file, want string }{
-		"many routes":      {"gateway:\n  upstreams: {u: {addresses: [http://a]}}\n  routes:\n" + lines(1000, "  - {match: '/{x}/a%d/{y}', upstream: u}\n") + end, ""},
-		"routes that meet": {"gateway:\n  upstreams: {u: {addresses: [http://a]}}\n  routes:\n" + lines(500, "  - {match: '/a%d/{y}', upstream: u}\n  - {match: '/{x}/b%d', upstream: u}\n") + end, "it conflicts with the route"},
+		"many routes":      {"gateway:\n  upstreams: {u: {addresses: [http://a]}}\n  routes:\n" + lines(200, "  - {match: '/{x}/a%d/{y}', upstream: u}\n") + end, ""},
+		"routes that meet": {"gateway:\n  upstreams: {u: {addresses: [http://a]}}\n  routes:\n" + lines(100, "  - {match: '/a%d/{y}', upstream: u}\n  - {match: '/{x}/b%d', upstream: u}\n") + end, "it conflicts with the route"},
 		"too many routes":  {"gateway:\n  upstreams: {u: {addresses: [http://a]}}\n  routes:\n" + lines(6000, "  - {match: '/a%d', upstream: u}\n") + end, "must have at most 5000 routes"},
-		"many policies": {"gateway:\n  upstreams: {u: {addresses: [http://a]}}\n  policies:\n" + lines(2000, "    p%d: {limiter: l}\n") +
-			"  global: [" + lines(2000, "p%d, ") + "]\n  routes: [{match: /, upstream: u, policies: [" + lines(2000, "p%d, ") + "]}]\n" + end, "it is in global already"},
-		"many keys":      {"gateway:\n  upstreams: {u: {addresses: [http://a]}}\n  keys:\n" + lines(1000, "    k%d: {composite: [k%d, k%d1]}\n") + "  routes: [{match: /, upstream: u}]\n" + end, "must not be composite"},
-		"many addresses": {"gateway:\n  upstreams: {u: {addresses: [" + lines(5000, "http://a%d, ") + "]}}\n  routes: [{match: /, upstream: u}]\n" + end, ""},
-		"a long pattern": {"gateway:\n  upstreams: {u: {addresses: [http://a]}}\n  routes: [{match: '" + strings.Repeat("/{x}", 100_000) + "', upstream: u}]\n" + end, "duplicate wildcard name"},
+		"many policies": {"gateway:\n  upstreams: {u: {addresses: [http://a]}}\n  policies:\n" + lines(300, "    p%d: {limiter: l}\n") +
+			"  global: [" + lines(300, "p%d, ") + "]\n  routes: [{match: /, upstream: u, policies: [" + lines(300, "p%d, ") + "]}]\n" + end, "it is in global already"},
+		"many keys":      {"gateway:\n  upstreams: {u: {addresses: [http://a]}}\n  keys:\n" + lines(200, "    k%d: {composite: [k%d, k%d1]}\n") + "  routes: [{match: /, upstream: u}]\n" + end, "must not be composite"},
+		"many addresses": {"gateway:\n  upstreams: {u: {addresses: [" + lines(500, "http://a%d, ") + "]}}\n  routes: [{match: /, upstream: u}]\n" + end, ""},
+		"a long pattern": {"gateway:\n  upstreams: {u: {addresses: [http://a]}}\n  routes: [{match: '" + strings.Repeat("/{x}", 10_000) + "', upstream: u}]\n" + end, "duplicate wildcard name"},
 		"deep":           {"gateway: {keys: {k: " + strings.Repeat("{composite: [", 60) + strings.Repeat("]}", 60) + "}}\n", "nested more than 100 deep"},
 		"every type":     {"gateway: {listen: [], admin: {}, tls: 1, trusted_proxies: a, stores: [], keys: 1, upstreams: a, policies: null, global: {}, routes: {}, shadow: 1, pprof: a, access_log: []}\n", "must be a list"},
 	} {

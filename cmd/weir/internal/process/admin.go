@@ -65,7 +65,7 @@ func (p *Process) listenAdmin(inForce *atomic.Pointer[fileconfig.Common]) (*admi
 	}
 	a.server = &http.Server{
 		Handler:           p.adminHandler(inForce, pages),
-		ReadHeaderTimeout: 5 * time.Second,
+		ReadHeaderTimeout: time.Minute,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          p.ServerLog(),

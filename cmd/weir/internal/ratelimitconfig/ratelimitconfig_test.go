@@ -230,11 +230,10 @@ func TestOptions_Config(t *testing.T) {
 	assert.Contains(t, string(text), "exact")
 	assert.NotContains(t, string(text), `mode: "envoy"`)
 	for content, message := range map[string]string{
-		"rls: {hedaers: true}\n":                                `weir.yaml:1:7: rls: unknown field "hedaers", did you mean "headers"?`,
-		"allow_empty: true\n":                                   "weir.yaml:1:1: rls is missing",
-		"rls:\n  domains: [{domain: d}]\n":                      "weir.yaml:2:12: rls.domains: must be left out with -ratelimit-config",
-		"rls: {}\n---\nrls: {}\n":                               "weir.yaml:",
-		"rls: {listen: [" + strings.Repeat("x, ", 1<<19) + "]}": "weir.yaml:",
+		"rls: {hedaers: true}\n":           `weir.yaml:1:7: rls: unknown field "hedaers", did you mean "headers"?`,
+		"allow_empty: true\n":              "weir.yaml:1:1: rls is missing",
+		"rls:\n  domains: [{domain: d}]\n": "weir.yaml:2:12: rls.domains: must be left out with -ratelimit-config",
+		"rls: {}\n---\nrls: {}\n":          "weir.yaml:",
 	} {
 		_, err := with(content)
 		assert.ErrorContains(t, err, message)

@@ -122,7 +122,7 @@ func (p *planner) writePipeline(line func(format string, args ...any), pipeline 
 	for text := range strings.Lines(words.String()) {
 		line("    %s", strings.TrimSuffix(text, "\n"))
 	}
-	strategies := gatewayconfig.Strategies(p.file, pipeline)
+	strategies := gatewayconfig.Steps(p.file, pipeline)
 	for _, s := range strategies {
 		each := func(l reload.LimiterInfo) {
 			if l.Partitioned {
@@ -136,7 +136,7 @@ func (p *planner) writePipeline(line func(format string, args ...any), pipeline 
 		}
 	}
 	has := func(kind string) bool {
-		return slices.ContainsFunc(strategies, func(s reload.StrategyInfo) bool { return s.Kind == kind })
+		return slices.ContainsFunc(strategies, func(s gatewayconfig.Step) bool { return s.Kind == kind })
 	}
 	switch {
 	case (has("retry") || has("hedging")) && !proxy.Repeatable(r):
