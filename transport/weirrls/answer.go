@@ -21,8 +21,10 @@ func (d *decision) response() *ratelimitv3.RateLimitResponse {
 		OverallCode: ratelimitv3.RateLimitResponse_OK,
 		Statuses:    make([]*ratelimitv3.RateLimitResponse_DescriptorStatus, len(d.checks)),
 	}
+	statuses := make([]ratelimitv3.RateLimitResponse_DescriptorStatus, len(d.checks))
 	for i := range d.checks {
-		r.Statuses[i] = d.checks[i].status()
+		r.Statuses[i] = &statuses[i]
+		d.checks[i].describe(&statuses[i])
 	}
 	if d.options.Headers {
 		d.addQuota(r)
@@ -37,8 +39,8 @@ func (d *decision) response() *ratelimitv3.RateLimitResponse {
 	return r
 }
 
-func (c *check) status() *ratelimitv3.RateLimitResponse_DescriptorStatus {
-	s := &ratelimitv3.RateLimitResponse_DescriptorStatus{Code: ratelimitv3.RateLimitResponse_OK}
+func (c *check) describe(s *ratelimitv3.RateLimitResponse_DescriptorStatus) {
+	s.Code = ratelimitv3.RateLimitResponse_OK
 	if c.objects() {
 		s.Code = ratelimitv3.RateLimitResponse_OVER_LIMIT
 	}
@@ -48,7 +50,6 @@ func (c *check) status() *ratelimitv3.RateLimitResponse_DescriptorStatus {
 	case c.limit != nil && c.limit.Unlimited:
 		s.LimitRemaining = math.MaxUint32
 	}
-	return s
 }
 
 // addRejection adds the headers and the body of a rejection, which Envoy sends to the client.

@@ -192,7 +192,10 @@ const maxConcurrent = 16
 // each calls f with each check, at the same time if there are several. Checks of one counter are next to each other in
 // order, because their sums depend on it.
 func each(checks []*check, f func(*check)) {
-	if len(checks) == 1 {
+	switch len(checks) {
+	case 0:
+		return
+	case 1:
 		f(checks[0])
 		return
 	}
