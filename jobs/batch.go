@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -23,13 +24,15 @@ type batch struct {
 	removedWaiters map[waiterID]bool
 	savedWaiters   map[waiterID]waiterRow
 
+	unreadable map[int64]error // rows of jobs_keys that are not among rows, because they cannot be read
+
 	unlocked []int64 // keys with waiters that were not locked when slots were released: the next batch rechecks them
 }
 
 func newBatch(now int64) *batch {
 	return &batch{
 		now: now, rows: map[int64]*keyRow{}, waiters: map[waiterID]waiterRow{},
-		keysOfJob: map[int64][]int64{}, granted: map[holderID]holderRow{}, removedWaiters: map[waiterID]bool{}, savedWaiters: map[waiterID]waiterRow{},
+		keysOfJob: map[int64][]int64{}, granted: map[holderID]holderRow{}, unreadable: map[int64]error{}, removedWaiters: map[waiterID]bool{}, savedWaiters: map[waiterID]waiterRow{},
 	}
 }
 
@@ -193,10 +196,8 @@ type readHolder struct {
 const countRow = -1
 
 // prepare makes slots and windows of what was read.
-func (b *batch) prepare(stored storedRows) error {
-	if err := b.prepareWindows(stored.dynamic); err != nil {
-		return err
-	}
+func (b *batch) prepare(stored storedRows) {
+	b.prepareWindows(stored.dynamic)
 	b.prepareHolders(stored.holders)
 	for id, us := range stored.held {
 		row := b.rows[id.key]
@@ -217,10 +218,9 @@ func (b *batch) prepare(stored storedRows) error {
 			row.slots.waiting = row.waiting
 		}
 	}
-	return nil
 }
 
-func (b *batch) prepareWindows(keys []dynamicKey) error {
+func (b *batch) prepareWindows(keys []dynamicKey) {
 	ruled := map[int64]rules{} // windows, by limiter
 	for _, row := range b.rows {
 		if row.slots == nil {
@@ -242,18 +242,18 @@ func (b *batch) prepareWindows(keys []dynamicKey) error {
 			states[row.limiter][row.ref.Key] = row.state
 		}
 	}
-	windows, err := map[int64]map[string]*window.Window{}, error(nil)
+	windows, errs := map[int64]map[string]*window.Window{}, map[int64]error{}
 	for limiter, s := range states {
-		if windows[limiter], err = window.Read(s, ruled[limiter].window, b.now); err != nil {
-			return err
-		}
+		windows[limiter], errs[limiter] = window.Read(s, ruled[limiter].window, b.now)
 	}
-	for _, row := range b.rows {
-		if row.hasWindow() {
+	for id, row := range b.rows {
+		if err := errs[row.limiter]; err != nil {
+			b.unreadable[id] = fmt.Errorf("%w: %w", errUnreadable, err)
+			delete(b.rows, id)
+		} else if row.hasWindow() {
 			row.window = windows[row.limiter][row.ref.Key]
 		}
 	}
-	return nil
 }
 
 // prepareHolders sets the owners of slots, and notes rows that no longer count.

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,9 @@ import (
 
 // errRemoved means that a row of jobs_keys whose ID was remembered no longer exists.
 var errRemoved = errors.New("jobs: a key was removed")
+
+// errUnreadable means that a row has what this program cannot read, because a newer program has written it.
+var errUnreadable = errors.New("jobs: a limiter cannot be read")
 
 // A database runs batches. Its methods are called by one goroutine at a time.
 type database struct {
@@ -38,14 +42,11 @@ const (
 
 // resolve fills in the IDs of all needs, and makes missing rows. A request that names an unknown limiter gets its error.
 func (d *database) resolve(ctx context.Context, reqs []*request) error {
-	missing := map[Ref]bool{}
-	eachNeed(reqs, func(_ *request, n *need) {
-		for _, ref := range n.refs() {
-			if _, ok := d.ids[ref]; !ok {
-				missing[ref] = true
-			}
-		}
-	})
+	missing := d.missing(reqs)
+	if len(d.ids)+len(missing) > maxIDs {
+		clear(d.ids)
+		missing = d.missing(reqs)
+	}
 	if len(missing) > 0 {
 		if err := d.createKeys(ctx, missing); err != nil {
 			return err
@@ -65,6 +66,19 @@ func (d *database) resolve(ctx context.Context, reqs []*request) error {
 	return nil
 }
 
+// missing returns what the requests need and whose IDs are not known.
+func (d *database) missing(reqs []*request) map[Ref]bool {
+	missing := map[Ref]bool{}
+	eachNeed(reqs, func(_ *request, n *need) {
+		for _, ref := range n.refs() {
+			if _, ok := d.ids[ref]; !ok {
+				missing[ref] = true
+			}
+		}
+	})
+	return missing
+}
+
 // createKeys makes missing rows of jobs_keys, and mutexes, and remembers their IDs. Other limiters must have been set.
 func (d *database) createKeys(ctx context.Context, missing map[Ref]bool) error {
 	var mutexes, types, names, keys []string
@@ -82,9 +96,6 @@ func (d *database) createKeys(ctx context.Context, missing map[Ref]bool) error {
 		q.Queue(d.sql.Mutexes, slices.Compact(mutexes))
 	}
 	q.Queue(d.sql.Keys, types, names, keys)
-	if len(d.ids)+len(refs) > maxIDs {
-		clear(d.ids)
-	}
 	var place, id int64
 	q.Queue(d.sql.IDs, types, names, keys).Query(eachRow(func() { d.ids[refs[place-1]] = id }, &place, &id))
 	return d.pool.SendBatch(ctx, q).Close()
@@ -145,7 +156,7 @@ func (d *database) transact(ctx context.Context, conn *pgxpool.Conn, reqs []*req
 		return nil, nil, err
 	}
 	d.rememberHolders(b)
-	reqs = d.refuseForeign(b, reqs)
+	reqs = d.refuse(b, reqs)
 	b.handOverRoom = room
 	b.decide(reqs, d.lease.Microseconds())
 	again, err = d.bringBack(ctx, conn, b)
@@ -224,19 +235,20 @@ func (d *database) rememberHolders(b *batch) {
 	}
 }
 
-// refuseForeign sets the error of requests whose jobs are not running in this database, and returns the others.
-func (d *database) refuseForeign(b *batch, reqs []*request) []*request {
-	if b.running == nil {
-		return reqs
-	}
+// refuse sets the error of requests that cannot be decided, and returns the others: their jobs are not running in this database, or
+// what they need cannot be read.
+func (d *database) refuse(b *batch, reqs []*request) []*request {
+	eachNeed(reqs, func(req *request, n *need) {
+		req.decision.err = cmp.Or(req.decision.err, b.unreadable[n.id], b.unreadable[n.dynamicRow])
+	})
 	return slices.DeleteFunc(reqs, func(req *request) bool {
 		if b.running[req.run()] {
 			d.foundJob = true
-			return false
+		} else if b.running != nil {
+			req.decision.err = fmt.Errorf("%w: job %d: the pool of the Throttler must lead to the database and the schema of the River client, "+
+				"on PostgreSQL", ErrForeignJob, req.job)
 		}
-		req.decision.err = fmt.Errorf("%w: job %d: the pool of the Throttler must lead to the database and the schema of the River client, "+
-			"on PostgreSQL", ErrForeignJob, req.job)
-		return true
+		return req.decision.err != nil
 	})
 }
 
@@ -330,11 +342,11 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, reqs []*request
 	if err := conn.SendBatch(ctx, q).Close(); err != nil {
 		return nil, err
 	}
-	if err := b.prepare(stored); err != nil {
-		return nil, err
-	}
+	b.prepare(stored)
 	missing := false
-	eachNeed(reqs, func(_ *request, n *need) { missing = missing || b.rows[n.id] == nil })
+	eachNeed(reqs, func(_ *request, n *need) {
+		missing = missing || b.rows[n.id] == nil && b.unreadable[n.id] == nil && b.unreadable[n.dynamicRow] == nil
+	})
 	if missing {
 		d.forgetIDs(reqs)
 		return nil, errRemoved
@@ -383,7 +395,8 @@ func (d *database) readKeys(b *batch, rows pgx.Rows) error {
 		if !ok || def.version != version {
 			var err error
 			if def, err = readRules(row.ref.Type, options); err != nil {
-				return err
+				b.unreadable[row.id] = fmt.Errorf("%w: %w", errUnreadable, err)
+				return nil
 			}
 			def.version = version
 			if len(d.definitions) > maxIDs {

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -462,5 +463,69 @@ func TestInspect(t *testing.T) {
 	assert.Equal(t, 3, must(th.Limiters(t.Context()))[0].Waiters)
 	for _, key := range []string{"k", ""} {
 		assert.Equal(t, 3, must(th.Inspect(t.Context(), Ref{DynamicWindow, "d", key})).Waiting)
+	}
+}
+
+// database returns what runs the batches of a Throttler, to run some with given requests.
+func (w *world) database(th *Throttler) *database {
+	return &database{pool: w.Pool, sql: th.sql, lease: defaultLease, lead: th.lead.Load, ids: map[Ref]int64{}, definitions: map[int64]rules{},
+		liveHolders: map[int64]int64{}, recheckLater: func([]int64, time.Duration) {}}
+}
+
+// ask returns a request of a new job for what it needs.
+func (w *world) ask(refs ...Ref) *request {
+	w.t.Helper()
+	job := w.Job("a", nil)
+	req := &request{job: job.ID, attempted: *job.AttemptedAt, snoozes: true}
+	for _, ref := range refs {
+		req.needs = append(req.needs, need{ref: ref, owner: ownerOf(job.ID, "")})
+	}
+	return req
+}
+
+// A batch that forgets the IDs of all keys, because there are too many, has those that it needs.
+func TestDatabase_ForgetsIDs(t *testing.T) {
+	w, th := newThrottler(t)
+	d := w.database(th)
+	known := Ref{Type: Mutex, Name: "m"}
+	require.NoError(t, d.run(t.Context(), []*request{w.ask(known)}, nil, 0))
+	for i := len(d.ids); i < maxIDs; i++ {
+		d.ids[Ref{Type: Semaphore, Key: fmt.Sprint(i)}] = -1
+	}
+	reqs := []*request{w.ask(known), w.ask(Ref{Type: Mutex, Name: "other"})}
+	require.NoError(t, d.run(t.Context(), reqs, nil, 0))
+	for _, req := range reqs {
+		require.NoError(t, req.decision.err)
+	}
+	assert.False(t, reqs[0].decision.granted, "the first job holds the mutex")
+	assert.True(t, reqs[1].decision.granted)
+	assert.Len(t, d.ids, 2)
+}
+
+// What a newer program has written and this one cannot read is an error for jobs that need it, and for no others.
+func TestDatabase_UnreadableRows(t *testing.T) {
+	w, events := newWorld(t), make(chan Event, 2)
+	th := w.throttler(Options{OnEvent: func(e Event) { events <- e }})
+	require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 1, Interval: time.Hour}, Definition{DynamicWindow: "d", Limit: 1, Interval: time.Hour}))
+	mutex, fixed, dynamic := Ref{Type: Mutex, Name: "m"}, Ref{Type: FixedWindow, Name: "w"}, Ref{DynamicWindow, "d", "k"}
+	for _, spoil := range []string{
+		`update "weir".jobs_limiters set options = '{"interval": 0}' where type <> 'mutex'`,
+		`update "weir".jobs_keys set state = 'a newer format' where limiter in (select id from "weir".jobs_limiters where type <> 'mutex')`,
+	} {
+		w.Exec(`update "weir".jobs_limiters set options = '{"interval": 3600000000000, "limit": 1}' where type <> 'mutex'`)
+		w.Exec(`delete from "weir".jobs_holders`)
+		d := w.database(th)
+		require.NoError(t, d.resolve(t.Context(), []*request{w.ask(mutex, fixed, dynamic)}))
+		w.Exec(spoil)
+		reqs := []*request{w.ask(mutex), w.ask(fixed), w.ask(dynamic), w.ask(fixed, mutex)}
+		require.NoError(t, d.run(t.Context(), reqs, nil, 0))
+		assert.True(t, reqs[0].decision.granted)
+		for _, req := range reqs[1:] {
+			require.ErrorContains(t, req.decision.err, "read", req.needs)
+			assert.False(t, req.decision.granted)
+		}
+		assert.EqualValues(t, 1, w.Int(`select count(*) from "weir".jobs_holders`))
+		w.refused(th, nil, onWindow)
+		assert.Equal(t, EventJobFailed, (<-events).Kind)
 	}
 }

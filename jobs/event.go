@@ -11,7 +11,8 @@ type EventKind uint8
 
 // The kinds of events.
 const (
-	// EventJobFailed: a job could not be throttled as it is declared and failed: Err says why.
+	// EventJobFailed: a job could not be throttled as it is declared and failed: Err says why. If this program cannot read what a
+	// newer one has written, the job is snoozed instead.
 	EventJobFailed EventKind = iota + 1
 	// EventSlotLost: a running job no longer holds what it was granted; see [ErrLost].
 	EventSlotLost

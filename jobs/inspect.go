@@ -103,8 +103,11 @@ func (t *Throttler) inspect(ctx context.Context, tx pgx.Tx, info *KeyInfo) error
 		return err
 	}
 	if info.Type.hasSlots() {
+		if err := tx.QueryRow(ctx, t.sql.CountOwners, row.id).Scan(&info.Used); err != nil {
+			return err
+		}
 		info.fillSlots(row.rules)
-		return tx.QueryRow(ctx, t.sql.CountOwners, row.id).Scan(&info.Used)
+		return nil
 	}
 	return t.inspectWindow(ctx, tx, info, row)
 }
@@ -208,6 +211,7 @@ func (info *KeyInfo) fillSlots(r rules) {
 		s.waiters = append(s.waiters, waiter{job: w.Job, wake: w.Wake.UnixMicro(), inWorker: w.InWorker})
 		last = w.Job
 	}
-	info.Limit, info.Used = int(s.max), len(s.owners)
+	s.otherOwners = max(int64(info.Used-len(s.owners)), 0)
+	info.Limit = int(s.max)
 	info.Next = time.UnixMicro(now + s.expectedWait(last+1, now, false))
 }

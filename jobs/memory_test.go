@@ -222,7 +222,7 @@ func (m *memory) load(reqs []*request) *batch {
 		slices.SortFunc(ws, func(a, b waiter) int { return cmp.Compare(a.job, b.job) })
 		stored.waiters[key] = ws[:min(len(ws), maxWaiters)]
 	}
-	require.NoError(m.t, b.prepare(stored))
+	b.prepare(stored)
 	return b
 }
 

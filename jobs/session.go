@@ -75,8 +75,11 @@ func (s *session) begin(ctx context.Context) error {
 		return s.fail(err)
 	case err != nil && ctx.Err() != nil: // the client stops, or the job was cancelled, which River records itself
 		return &rivertype.JobSnoozeError{}
+	case errors.Is(err, errUnreadable): // a newer program can run the job
+		_ = s.fail(err)
+		return s.snooze()
 	case err != nil: // the database cannot be reached, or the Throttler was closed
-		return &rivertype.JobSnoozeError{Duration: max(s.minDelay, time.Second+rand.N(time.Second))}
+		return s.snooze()
 	}
 	t.adjustLead(result.late)
 	if result.granted {
@@ -89,7 +92,12 @@ func (s *session) begin(ctx context.Context) error {
 	return s.refuse(ctx, result.limiter, time.UnixMicro(result.wake), req.snoozes)
 }
 
-// fail reports that a job fails because it cannot be throttled.
+// snooze returns the error that snoozes a job about which nothing could be decided.
+func (s *session) snooze() error {
+	return &rivertype.JobSnoozeError{Duration: max(s.minDelay, time.Second+rand.N(time.Second))}
+}
+
+// fail reports that a job cannot be throttled.
 func (s *session) fail(err error) error {
 	s.throttler.events.Add(Event{Kind: EventJobFailed, Job: s.job.ID, JobKind: s.job.Kind, Err: err})
 	return err

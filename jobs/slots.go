@@ -180,8 +180,11 @@ func (s *slots) slotEnds(now int64) []int64 {
 		}
 		ends = append(ends, left)
 	}
-	for int64(len(ends)) < s.max && len(ends) < maxWaiters {
+	for range min(s.max-int64(len(ends))-s.otherOwners, maxWaiters) {
 		ends = append(ends, 0)
+	}
+	if len(ends) == 0 { // all are held by owners whose rows were not read
+		ends = append(ends, hold)
 	}
 	slices.Sort(ends)
 	if over := int64(len(ends)) - s.max; len(ends) > 0 { // a later job takes the first free slot, not the one of a slow holder

@@ -541,3 +541,21 @@ func TestDynamicWindow_ManyJobs(t *testing.T) {
 		assert.GreaterOrEqual(t, least[tenant], 6, tenant)
 	}
 }
+
+// More owners than waiters are read: the last slot is free, and then none.
+func TestSlots_ManyOwners(t *testing.T) {
+	const now, hold = 1000 * second, int64(60 * second)
+	for _, c := range []struct {
+		owners, unread int
+		free           bool
+	}{{1999, 0, true}, {2000, 0, false}, {1000, 999, true}, {1000, 1000, false}, {0, 2000, false}} {
+		s := slotsOf(2000, hold, make([]int64, c.owners)...)
+		for owner := range s.owners {
+			s.owners[owner] = now
+		}
+		s.otherOwners = int64(c.unread)
+		s.with(waiter{job: 4, wake: now + 60*second})
+		assert.Equal(t, c.free, s.expectedWait(3, now, false) == 0, c)
+		assert.Equal(t, c.free, len(s.toBringBack(now, 0)) == 1, c)
+	}
+}

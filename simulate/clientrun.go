@@ -9,6 +9,7 @@ import (
 	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/simulate/internal/bubble"
 	"github.com/weir-go/weir/simulate/internal/input"
 	"github.com/weir-go/weir/strategies/retry"
 )
@@ -69,7 +70,7 @@ func (c *client) do() {
 	r.began(&c.request)
 	for attempt := 0; ; attempt++ {
 		r.offers(&c.request, attempt)
-		c.task.passes, c.task.spins, c.task.permits = 0, time.Time{}, noPermits
+		c.task.permits = noPermits
 		err := c.execute(p)
 		c.task.Take()
 		r.ended(&c.request, err)
@@ -244,25 +245,23 @@ func (r *run) closedClient(c *client) {
 // afterCut is how long requests have to end once they are cut off.
 const afterCut = 10 * time.Minute
 
-// cut ends what has not ended: executions, and the waits of clients that would try again.
+// cut ends what has not ended: executions, one client after the other, and the waits of clients that would try again.
 func (r *run) cut() {
-	r.cancel()
-	r.events.hasten(r.now())
-	r.events.push(event{at: r.now() + afterCut, do: func() { r.stuck = true }})
-}
-
-func (r *run) cancel() {
 	r.over = true
 	for _, c := range r.clients {
 		c.cancel()
+		bubble.Wait()
 	}
+	r.events.hasten(r.now())
+	r.events.push(event{at: r.now() + afterCut, do: func() { r.stuck = true }})
 }
 
 // stop ends the goroutines of the clients, wherever they are.
 func (r *run) stop() error {
 	r.end()
-	r.cancel()
+	r.over = true
 	for _, c := range r.clients {
+		c.cancel()
 		c.task.close()
 	}
 	if r.arrivals != nil { // nil if the Config has failed

@@ -211,9 +211,9 @@ func (c *comparisonReport) mostTable() render.Table {
 
 func (c *comparisonReport) fairnessTable() render.Table {
 	before, after := &c.Before.Keys, &c.After.Keys
-	jain := func(k *KeyResult) string { return orDash(k.Count > 0, formatIndex(k.Jain)) }
+	jain := func(k *KeyResult) string { return orDash(k.given(), formatIndex(k.Jain)) }
 	difference := ""
-	if before.Count > 0 && after.Count > 0 {
+	if before.given() && after.given() {
 		difference = render.Number(after.Jain - before.Jain)
 	}
 	return render.Table{Caption: "Fairness to keys, and come-backs when Retry-After had passed", Head: c.head(), Rows: [][]string{

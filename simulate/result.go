@@ -120,7 +120,7 @@ type KeyResult struct {
 	// Count is how many keys there were.
 	Count int `json:"count"`
 	// Jain is Jain's index of what keys got relative to their fair shares: 1 if each got its share, 1/n if one of n keys
-	// got everything. See Jain, Chiu and Hawe, "A Quantitative Measure of Fairness" (1984).
+	// got everything, and 0 if nothing was admitted that could be compared. See Jain, Chiu and Hawe, "A Quantitative Measure of Fairness" (1984).
 	Jain float64 `json:"jain"`
 	// Starved is how many keys got nothing although their fair share was at least one execution.
 	Starved int `json:"starved"`

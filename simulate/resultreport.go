@@ -291,9 +291,12 @@ func fairnessTable(r *Result) render.Table {
 	k := &r.Keys
 	t := keysTable("Fairness to keys", k.Worst)
 	t.Empty = "no keys"
-	if k.Count > 0 {
+	switch {
+	case k.given():
 		t.Note = fmt.Sprintf("%s; Jain's index %s (1 is fair); %s starved.", render.Plural(int64(k.Count), "key", "keys"), formatIndex(k.Jain), render.Count(int64(k.Starved)))
 		t.Empty = "no key got less than its fair share"
+	case k.Count > 0:
+		t.Empty = render.Plural(int64(k.Count), "key", "keys") + "; nothing was admitted to compare"
 	}
 	if k.Unkept > 0 {
 		t.Note += fmt.Sprintf(" %s had further keys, which are not compared.", render.Plural(k.Unkept, "execution", "executions"))
