@@ -34,17 +34,11 @@ func (e *HandlerError) ErrorType() string { return codeText(e.Code) }
 var (
 	// errOnce: a strategy ran the handler of a stream again, or a handler while it was
 	// running.
-	errOnce error = &onceError{errors.New("weirgrpc: the handler cannot run again")}
+	errOnce error = exchange.Refusal("weirgrpc: the handler cannot run again")
 	// errNoAnswer: a strategy ended the execution without an error, without running
 	// the handler and without a response as the value.
 	errNoAnswer = fmt.Errorf("weirgrpc: the pipeline ended without an answer: %w", pipeline.ErrRejected)
 )
-
-// A onceError is an error that stops a retry.
-type onceError struct{ error }
-
-// Retryable returns false.
-func (onceError) Retryable() bool { return false }
 
 // A handlerRun is one call whose handler runs in a pipeline, as often as the strategies run it. The handler never runs
 // twice at once. If a strategy no longer waits for the handler, run still does: the permits of the call are held for the
@@ -103,6 +97,9 @@ func (x *handlerRun) attempt(ctx context.Context) (response any, err error) {
 	}
 	if x.failed(code) {
 		x.seen = &HandlerError{Code: code, Err: err}
+		if x.once {
+			x.seen = exchange.Final(x.seen)
+		}
 	}
 	return nil, x.seen
 }

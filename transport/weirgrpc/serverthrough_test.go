@@ -17,6 +17,8 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
+	"github.com/weir-go/weir/strategies/hedge"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
@@ -147,9 +149,26 @@ func TestByPipeline_Retry(t *testing.T) {
 		later.check(t, 3, 3, 0)
 
 		runs = 0
+		began := time.Now()
 		_, err = runStream(t.Context(), l, 0, func(grpc.ServerStream) error { runs++; return broken })
 		assert.Equal(t, 1, runs)
 		assert.Equal(t, broken, err, "the client gets the error of the handler")
+		assert.Equal(t, began, time.Now(), "it does not wait for an attempt that cannot be made")
+	})
+}
+
+// An attempt that cannot be made says nothing about the handler.
+func TestByPipeline_BreakerDoesNotCountAnAttemptThatIsNotMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		breaker := circuitbreaker.New(&circuitbreaker.Options{FailureRatio: -1, ConsecutiveFailures: 1})
+		l := throughPipeline(t, hedge.New(&hedge.Options{Delay: time.Second}), breaker)
+		response, _, err := callUnary(t.Context(), l, unaryMethod, func(context.Context, any) (any, error) {
+			time.Sleep(time.Minute)
+			return "slow, but well", nil
+		})
+		require.NoError(t, err)
+		assert.Equal(t, "slow, but well", response)
+		assert.Equal(t, circuitbreaker.Closed, breaker.State())
 	})
 }
 

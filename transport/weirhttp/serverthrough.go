@@ -76,7 +76,7 @@ func (e *answeredRejectionError) ErrorType() string { return strconv.Itoa(knownS
 var (
 	// errOnce: a strategy ran the handler again after it began to answer, while it
 	// was running, or with a request whose body the first run may have read.
-	errOnce error = &finalError{errors.New("weirhttp: the handler cannot run again")}
+	errOnce error = exchange.Refusal("weirhttp: the handler cannot run again")
 	// errNoAnswer: a strategy ended the execution without an error, without running
 	// the handler and without an [http.Handler] as the value.
 	errNoAnswer = fmt.Errorf("weirhttp: the pipeline ended without an answer: %w", pipeline.ErrRejected)
@@ -280,7 +280,11 @@ func (x *handlerRun) outcome(ctx context.Context) error {
 	switch w := x.response; {
 	case !w.Begun():
 		handlerio.AwaitEnd(ctx)
-		return pipeline.ContextError(ctx) // nil: the answer is an empty 200
+		err := pipeline.ContextError(ctx)
+		if err != nil && handlerio.HasBody(x.request) {
+			return exchange.Final(err)
+		}
+		return err // nil: the answer is an empty 200
 	case w.Hijacked():
 		return nil
 	case w.Rejected():

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -16,6 +17,8 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
+	"github.com/weir-go/weir/strategies/hedge"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
@@ -350,4 +353,29 @@ func TestThrough_AnswerHasNotTheHandlersHeader(t *testing.T) {
 			assert.Equal(t, []string{"outer"}, w.Result().Header["X-Of"])
 		})
 	}
+}
+
+// An attempt that cannot be made says nothing about the handler.
+func TestThrough_BreakerDoesNotCountAnAttemptThatIsNotMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		breaker := circuitbreaker.New(&circuitbreaker.Options{FailureRatio: -1, ConsecutiveFailures: 1})
+		w := get(around(t, nil, hedge.New(&hedge.Options{Delay: time.Second}), breaker)(handler(func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(time.Minute)
+			_, _ = io.WriteString(w, "slow, but well")
+		})))
+		assert.Equal(t, "slow, but well", w.Body.String())
+		assert.Equal(t, circuitbreaker.Closed, breaker.State())
+	})
+}
+
+// A retry does not wait for an attempt that cannot be made.
+func TestThrough_NoWaitForAnAttemptThatCannotBeMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		waits := handler(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+		began, w := time.Now(), httptest.NewRecorder()
+		around(t, nil, retry.New(&retry.Options{Delay: time.Hour}), timeout.New(time.Second, nil))(waits).
+			ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", strings.NewReader("body")))
+		assert.Equal(t, 503, w.Code)
+		assert.Equal(t, time.Second, time.Since(began))
+	})
 }
