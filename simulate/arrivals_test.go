@@ -192,3 +192,9 @@ func BenchmarkArrivals(b *testing.B) {
 		})
 	}
 }
+
+// Requests of one instant begin at instants of their own, however many they are.
+func TestRun_ArrivalsAtOnce(t *testing.T) {
+	r := through(t, Scenario{Load: atOnce(3000), Windows: []time.Duration{1}})
+	assert.EqualValues(t, 1, r.Most[0].Permits)
+}

@@ -110,13 +110,14 @@ func (c *client) reaction(err error, attempt int) (delay time.Duration, again bo
 	if err == nil || attempt >= o.MaxRetries || c.run.over {
 		return 0, false
 	}
-	if o.RetryAfter {
-		if d, ok := pipeline.RetryAfter(err); ok {
-			c.request.cameBack = rejected
-			delay = d
+	delay = o.delay(attempt, c.random.Rand)
+	if asked, ok := pipeline.RetryAfter(err); ok && o.RetryAfter {
+		c.request.cameBack = rejected
+		if o.Jitter { // as strategies/retry does
+			asked = saturate.Add(asked, delay/4)
 		}
+		delay = max(delay, asked)
 	}
-	delay = max(delay, o.delay(attempt, c.random.Rand))
 	if attempt >= mostAtOnce {
 		delay = max(delay, time.Millisecond)
 	}
@@ -168,7 +169,7 @@ func (r *run) nextArrival() (*input.Request, error) {
 	if err != nil || !ok {
 		return nil, err
 	}
-	q.At = max(last, saturate.Add(q.At, time.Duration(1+r.numbers%phases)))
+	q.At = max(last+1, saturate.Add(q.At, time.Duration(1+r.numbers%phases)))
 	r.next = q
 	return &r.next, nil
 }

@@ -167,7 +167,7 @@ func randomScenario(seed uint64) (s Scenario, file string) {
 		Service: Service{
 			Latency: exp(time.Duration(r.IntN(50)) * time.Millisecond), Capacity: r.IntN(2) * (1 + r.IntN(20)), QueueLimit: r.IntN(3) * 10,
 			FailureRate: 0.3 * r.Float64(), StopsCanceled: r.IntN(2) == 0,
-			Periods: []Period{{From: time.Second, To: 1500 * time.Millisecond, FailureRate: 1}},
+			Periods: []Period{{From: time.Second, To: 1500 * time.Millisecond, FailureRate: new(1.0)}},
 		},
 		Clients: Clients{Timeout: time.Duration(r.IntN(2)*r.IntN(1000)) * time.Millisecond, OnRejection: reaction(), OnFailure: reaction()},
 	}

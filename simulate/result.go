@@ -174,12 +174,7 @@ type keyCounts struct{ offered, admitted, rejected int64 }
 // Counts are sums. Waiting, Running and the quantiles are the largest of the points, which is an upper bound of what a
 // quantile of all of them is; the mean is exact.
 func (r *Result) merged(limit int) ([]Point, time.Duration) {
-	return r.mergedBy((len(r.Series) + limit - 1) / limit)
-}
-
-// mergedBy is merged with n successive points made one.
-func (r *Result) mergedBy(n int) ([]Point, time.Duration) {
-	interval := max(r.Interval, 1)
+	n, interval := (len(r.Series)+limit-1)/limit, max(r.Interval, 1)
 	if n <= 1 {
 		return r.Series, interval
 	}

@@ -3,6 +3,7 @@ package simulate
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -106,4 +107,15 @@ func TestResult_LengthOfRecording(t *testing.T) {
 	})
 	table := string(written(t, r.WriteTable))
 	assert.True(t, strings.HasPrefix(table, "Simulation of pipeline p: 1.5s of requests\n"), table)
+}
+
+// A picture of several results has the same load at the same height, also of one that ends much later and has wider bars.
+func TestWriteResultsSVG_SameLoad(t *testing.T) {
+	short := runFile(t, "pipelines: {p: {strategies: [{timeout: {timeout: 10s}}]}}", func(*Scenario) {})
+	long := *short
+	for len(long.Series) < 5*chartPoints {
+		long.Series = append(long.Series, Point{At: time.Duration(len(long.Series)) * long.Interval})
+	}
+	most := func(r *Result) float64 { return slices.Max(admittedChart("x", r).Series[0].Values) }
+	assert.InEpsilon(t, most(short), most(&long), 0.2)
 }

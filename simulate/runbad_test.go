@@ -55,7 +55,7 @@ func TestScenario_Validate(t *testing.T) {
 		"Service.FailureRate":            func(s *Scenario) { s.Service.FailureRate = 1.1 },
 		"Service.Periods[0].From":        func(s *Scenario) { s.Service.Periods = []Period{{From: -1, To: 1}} },
 		"Service.Periods[0].To":          func(s *Scenario) { s.Service.Periods = []Period{{From: 1, To: 1}} },
-		"Service.Periods[0].FailureRate": func(s *Scenario) { s.Service.Periods = []Period{{To: 1, FailureRate: math.NaN()}} },
+		"Service.Periods[0].FailureRate": func(s *Scenario) { s.Service.Periods = []Period{{To: 1, FailureRate: new(math.NaN())}} },
 		"Service.Periods[0].Latency":     func(s *Scenario) { s.Service.Periods = []Period{{To: 1, Latency: (*Fixed)(nil)}} },
 		"Service.Periods[0].Capacity":    func(s *Scenario) { s.Service.Periods = []Period{{To: 1, Capacity: -1}} },
 

@@ -142,9 +142,8 @@ type Period struct {
 	// From is when the period begins, and To when it ends, after the beginning of the simulation. To is required, and later
 	// than From.
 	From, To time.Duration
-	// FailureRate is the share of calls that fail, from 0 to 1, in place of that of the service: 0 means that no call fails,
-	// and 1 is an outage.
-	FailureRate float64
+	// FailureRate is the share of calls that fail, from 0 to 1: new(1.0) is an outage. If nil, that of the service applies.
+	FailureRate *float64
 	// Latency is how long a call takes. If nil, that of the service applies.
 	Latency Durations
 	// Capacity is how many calls are served at a time. 0 means as many as the service says.
@@ -173,7 +172,8 @@ type Reaction struct {
 	Backoff retry.Backoff
 	// MaxDelay bounds the delay, but not the time that RetryAfter asks for. 0 means that there is no limit.
 	MaxDelay time.Duration
-	// Jitter draws each delay from 0 to what it would be without Jitter. If false, delays are not random.
+	// Jitter draws each delay from 0 to what it would be without Jitter, and adds up to a quarter of that to the time that
+	// RetryAfter asks for. If false, delays are not random.
 	Jitter bool
 	// RetryAfter makes a client wait at least as long as the error asks for, see
 	// [github.com/weir-go/weir/pipeline.RetryAfter]. If false, clients ignore that.
@@ -274,7 +274,9 @@ func (s *Service) validate(p *validate.Problems) {
 	for i, period := range s.Periods {
 		path := fmt.Sprintf("Service.Periods[%d].", i)
 		fromTo(p, path, period.From, period.To)
-		share(p, path+"FailureRate", period.FailureRate)
+		if period.FailureRate != nil {
+			share(p, path+"FailureRate", *period.FailureRate)
+		}
 		include(p, path+"Latency", period.Latency, false)
 		p.AtLeast(path+"Capacity", period.Capacity, 0)
 	}

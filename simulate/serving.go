@@ -46,7 +46,10 @@ func (s *serving) now() (latency Durations, capacity int, failureRate float64) {
 		if p.From > now || now >= p.To {
 			continue
 		}
-		latency, capacity, failureRate = s.options.Latency, s.options.Capacity, p.FailureRate
+		latency, capacity, failureRate = s.options.Latency, s.options.Capacity, s.options.FailureRate
+		if p.FailureRate != nil {
+			failureRate = *p.FailureRate
+		}
 		if p.Capacity > 0 {
 			capacity = p.Capacity
 		}
