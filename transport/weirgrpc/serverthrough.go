@@ -46,6 +46,7 @@ var (
 type handlerRun struct {
 	next   func(ctx context.Context) (any, error) // the policies after the pipeline, and the handler
 	once   bool                                   // the handler is that of a stream, which cannot run again
+	repeat func()                                 // is called before each attempt but the first
 	failed func(code codes.Code) bool             // see [LimitsOptions.Failed]
 
 	attempts exchange.Exchange[struct{}] // at running the handler
@@ -55,7 +56,7 @@ type handlerRun struct {
 
 // run runs the handler in the pipeline of p.
 func (x *handlerRun) run(ctx context.Context, p *preparedPolicy) (response any, err error) {
-	x.attempts.Repeat, x.attempts.Wait = func() bool { return !x.once }, true
+	x.attempts.Repeat, x.attempts.Wait = x.again, true
 	response, err = x.execute(ctx, p.Limit.Pipeline)
 	switch {
 	case err == nil && response != nil && !x.once:
@@ -68,6 +69,15 @@ func (x *handlerRun) run(ctx context.Context, p *preparedPolicy) (response any, 
 		err = errNoAnswer
 	}
 	return nil, x.failure(ctx, p, err)
+}
+
+// again reports whether another attempt may follow the last one, and prepares the call for it.
+func (x *handlerRun) again() bool {
+	if x.once {
+		return false
+	}
+	x.repeat()
+	return true
 }
 
 // execute runs the handler in the pipeline, and returns when no attempt is running any more.

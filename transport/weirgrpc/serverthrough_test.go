@@ -157,6 +157,39 @@ func TestByPipeline_Retry(t *testing.T) {
 	})
 }
 
+// What an attempt has used is spent, also if a later attempt is rejected, and the permits of earlier policies are held as long
+// as an attempt can follow.
+func TestByPipeline_RejectionOfALaterAttempt(t *testing.T) {
+	always := func(any, error) bool { return true }
+	for name, c := range map[string]struct {
+		script           []weirtest.Answer
+		released, undone int
+	}{
+		"the handler has run":             {[]weirtest.Answer{weirtest.Grant(), weirtest.Reject(0, "")}, 1, 0},
+		"the handler runs later":          {[]weirtest.Answer{weirtest.Reject(0, ""), weirtest.Grant()}, 1, 0},
+		"the handler has run in between":  {[]weirtest.Answer{weirtest.Reject(0, ""), weirtest.Grant(), weirtest.Reject(0, "")}, 1, 0},
+		"every attempt has been rejected": {[]weirtest.Answer{weirtest.Reject(0, "")}, 0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := yes()
+			l := weir.Must(NewLimits(&LimitsOptions{
+				Policies: map[string]Policy{
+					"before": {Limit: Of(before)},
+					"p":      {Limit: ByPipeline(weir.Must(pipeline.New("p", retry.New(&retry.Options{MaxRetries: 3, Delay: -1, Handle: always}))))},
+					"script": {Limit: Of(follows(c.script...))},
+				},
+				Methods: map[string][]string{"*": {"before", "p", "script"}},
+			}))
+			_, _, err := callUnary(t.Context(), l, unaryMethod, func(context.Context, any) (any, error) {
+				before.check(t, 1, 0, 0)
+				return nil, status.Error(codes.Internal, "broken")
+			})
+			assert.Error(t, err)
+			before.check(t, 1, c.released, c.undone)
+		})
+	}
+}
+
 // An attempt that cannot be made says nothing about the handler.
 func TestByPipeline_BreakerDoesNotCountAnAttemptThatIsNotMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

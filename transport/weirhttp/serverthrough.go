@@ -93,7 +93,7 @@ var (
 // Strategies find the request with [RequestFrom].
 //
 // If the pipeline ends with an error and has not run the handler, [Limits] further out get back what they have granted to
-// the request: a request that is shed costs nothing. Their quota headers are removed. An answer that a strategy gives in
+// the request when their handler has returned: a request that is shed costs nothing. Their quota headers are removed. An answer that a strategy gives in
 // place of the handler costs what a request costs.
 //
 // If [Limits] or a pipeline further inside reject the request with a status from 400 on, strategies see an error that
@@ -272,6 +272,9 @@ func (x *handlerRun) again() bool {
 		return false
 	}
 	x.response.RestoreHeader() // the last attempt may have prepared a header
+	for c := callOf(x.request.Context()); c != nil; c = callOf(c.Context) {
+		c.Repeat()
+	}
 	return true
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
+	"github.com/weir-go/weir/weirtest"
 )
 
 type handler = http.HandlerFunc
@@ -353,6 +354,40 @@ func TestThrough_AnswerHasNotTheHandlersHeader(t *testing.T) {
 			assert.Equal(t, []string{"outer"}, w.Result().Header["X-Of"])
 		})
 	}
+}
+
+// What an attempt has used is spent, also if a later attempt is shed.
+func TestThrough_RequestThatIsShedAfterAnAttemptIsSpent(t *testing.T) {
+	waits := handler(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	again := func() *pipeline.Pipeline {
+		return weir.Must(pipeline.New("again", retry.New(&retry.Options{MaxRetries: 1, Delay: -1}), timeout.New(time.Millisecond, nil)))
+	}
+	once := func() scripted { return follows(weirtest.Grant(), weirtest.Reject(0, "")) }
+	before, between := yes(), yes()
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
+		"before": {Limit: Of(before)}, "again": {Limit: ByPipeline(again())}, "between": {Limit: Of(between)}, "once": {Limit: Of(once())},
+	}}))
+	assert.Equal(t, 503, get(l.Handler(waits, "before", "again", "between", "once")).Code)
+	before.check(t, 1, 1, 0)
+	between.check(t, 2, 1, 1)
+
+	assert.Equal(t, 503, get(l.Handler(Through(again(), nil)(around(t, nil, ratelimit.New(once(), nil))(waits)), "before")).Code)
+	before.check(t, 2, 2, 0)
+}
+
+// A handler that answers by itself when a pipeline further inside sheds its request keeps its slot until it has returned.
+func TestThrough_ShedRequestKeepsItsSlotWhileTheHandlerRuns(t *testing.T) {
+	slots, tokens := concurrency(t, 1, 0), bucket(t, 10)
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"slots": {Limit: Of(slots)}, "tokens": {Limit: Of(tokens)}}}))
+	shed := around(t, nil, instead(nil, pipeline.ErrRejected))(served)
+	w := get(l.Handler(handler(func(w http.ResponseWriter, r *http.Request) {
+		shed.ServeHTTP(httptest.NewRecorder(), r)
+		assert.Zero(t, slots.Statistics().AvailablePermits)
+		_, _ = io.WriteString(w, "by a slow path")
+	}), "slots", "tokens"))
+	assert.Equal(t, "by a slow path", w.Body.String())
+	assert.EqualValues(t, 1, slots.Statistics().AvailablePermits)
+	assert.EqualValues(t, 10, tokens.Statistics().AvailablePermits)
 }
 
 // An attempt that cannot be made says nothing about the handler.

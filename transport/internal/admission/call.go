@@ -26,6 +26,7 @@ type Call[R any] struct {
 	listening bool
 	measuring bool
 	over      bool // the handler has returned: nothing more is held; under mu
+	keep      int  // how many grants are held for all attempts of the pipeline whose attempt runs
 	limits    *Limits[R]
 
 	mu        sync.Mutex
