@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -40,16 +41,21 @@ func (r *run) newClient(do func(*client)) *client {
 	c.cancel = cancel
 	r.clients = append(r.clients, c)
 	go func() {
+		err := errors.New("simulate: a function of the scenario or of its pipelines ended its goroutine")
 		defer func() {
 			if p := recover(); p != nil {
-				c.task.Take()
-				r.fail(panicked(p))
+				err = panicked(p)
+			}
+			if err != nil {
+				c.task.Take() // which returns only while the run goes on
+				r.fail(err)
 				r.inFlight--
 			}
 		}()
 		for range c.task.resume {
 			do(c)
 		}
+		err = nil
 	}()
 	return c
 }

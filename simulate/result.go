@@ -61,8 +61,8 @@ type Counts struct {
 	Offered int64 `json:"offered"`
 	// Admitted is how many executions reached the service.
 	Admitted int64 `json:"admitted"`
-	// Queued is how many executions waited for a permit, whether they got it or not. Up to 3 ms for the answer of a store are
-	// not counted as a wait.
+	// Queued is how many executions waited for a permit, whether they got it or not. Up to 3 ms for the answer of a store,
+	// and 6 ms with hundreds of instances, are not counted as a wait.
 	Queued int64 `json:"queued"`
 	// Rejected is how many executions ended with a rejection by a limiter, a circuit breaker or another strategy. A timeout
 	// is no rejection.

@@ -55,8 +55,8 @@ type Config func(s *Setup) (registry.Change, error)
 // load, a number of clients each wait for an answer before they send again, as workers of a pool do: they slow down with
 // the service. Which of the two it is decides what an overload looks like, so there is no default.
 type Load struct {
-	// For is how long requests arrive. Required, except for a Recording: there 0 means its whole length. A longer For than
-	// the Recording adds no requests.
+	// For is how long requests arrive. Required, except for a Recording: there 0 means its whole length, with the request at its
+	// end. A longer For than the Recording adds no requests.
 	For time.Duration
 	// Open makes requests arrive by a rate.
 	Open *Open
@@ -191,7 +191,7 @@ const (
 
 func (s Scenario) withDefaults() Scenario {
 	if r := s.Load.Recording; r != nil && s.Load.For == 0 {
-		s.Load.For = r.Length + 1 // the last request is before the end
+		s.Load.For = r.Length
 	}
 	s.Instances = cmp.Or(s.Instances, 1)
 	s.Interval = cmp.Or(s.Interval, max(s.Load.For/defaultPoints, shortestInterval))
@@ -249,6 +249,9 @@ func (l *Load) validate(p *validate.Problems) {
 		p.Positive("Load.For", l.For)
 	} else {
 		p.NotNegative("Load.For", l.For)
+		if l.Recording.requests == nil {
+			p.Add("Load.Recording", nil, "must be made by ReadCSV, ReadAccessLog or RecordingOf")
+		}
 	}
 	if l.For > input.Longest {
 		p.Add("Load.For", l.For, "must be at most %v", input.Longest)
