@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -106,14 +105,12 @@ func (d *database) createKeys(ctx context.Context, missing map[Ref]bool) error {
 func (d *database) run(ctx context.Context, reqs []*request, releases []release, room int) error {
 	for try := 1; ; try++ {
 		err := d.runOnce(ctx, reqs, releases, room)
-		if err == nil || ctx.Err() != nil || try == 5 {
+		if err == nil || ctx.Err() != nil || try == maxTries {
 			return err
 		}
-		var pg *pgconn.PgError
 		switch {
-		case errors.Is(err, errRemoved):
-		case errors.As(err, &pg) && (pg.Code == "40P01" || pg.Code == "40001"): // deadlock, serialization
-		case errors.As(err, &pg) && pg.Code == "23503": // foreign key: the limiter was removed meanwhile
+		case errors.Is(err, errRemoved), isDeadlock(err):
+		case hasCode(err, "23503"): // foreign key: the limiter was removed meanwhile
 			clear(d.ids)
 		default:
 			return err
@@ -160,6 +157,9 @@ func (d *database) transact(ctx context.Context, conn *pgxpool.Conn, reqs []*req
 	b.handOverRoom = room
 	b.decide(reqs, d.lease.Microseconds())
 	again, err = d.bringBack(ctx, conn, b)
+	for _, req := range reqs {
+		req.decision.written = time.Now()
+	}
 	if err == nil {
 		err = d.save(ctx, conn, b)
 	}

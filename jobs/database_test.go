@@ -115,7 +115,7 @@ func TestDynamicWindow_KeyRemovedMeanwhile(t *testing.T) {
 
 	cleanUp, err := w.Pool.Begin(t.Context())
 	require.NoError(t, err)
-	ids, err := pgx.CollectRows(must(cleanUp.Query(t.Context(), th.sql.LockExpiredKeys)), pgx.RowTo[int64])
+	ids, err := pgx.CollectRows(must(cleanUp.Query(t.Context(), th.sql.LockExpiredKeys, removedAtOnce)), pgx.RowTo[int64])
 	require.NoError(t, err)
 	results, job := make(chan *started), w.Job("a", nil)
 	go func() { results <- start(th, job, d) }()
@@ -528,4 +528,23 @@ func TestDatabase_UnreadableRows(t *testing.T) {
 		w.refused(th, nil, onWindow)
 		assert.Equal(t, EventJobFailed, (<-events).Kind)
 	}
+}
+
+// A statement that fails holds up no others. The first failure and the recovery are events.
+func TestMaintain_Fails(t *testing.T) {
+	w, events := newWorld(t), make(chan Event, 10)
+	th := w.throttler(Options{HandOver: -1, OnEvent: func(e Event) { events <- e }})
+	require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 1, Interval: 24 * time.Hour}))
+	w.work(th, nil, onWindow)
+	s := w.sentAway(th, onWindow)
+	w.Exec(`create function "weir".fails() returns trigger language plpgsql as $$begin raise exception 'broken'; end$$`)
+	w.Exec(`create trigger fails before update of version on "weir".jobs_waiters execute function "weir".fails()`)
+	w.Exec(`update "weir".jobs_waiters set wake = now() - interval '1 second'`)
+	w.Exec(`update RIVER set scheduled_at = now() - interval '1 second' where id = $1`, s.ID)
+	e := <-events
+	assert.Equal(t, EventMaintenanceFailed, e.Kind)
+	require.ErrorContains(t, e.Err, "broken")
+	require.Eventually(t, func() bool { return w.come(s)[0] }, patience, 10*time.Millisecond)
+	w.Exec(`drop trigger fails on "weir".jobs_waiters`)
+	assert.Equal(t, EventMaintenanceRecovered, (<-events).Kind)
 }

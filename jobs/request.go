@@ -48,11 +48,12 @@ type decision struct {
 
 	// If granted.
 	fence     int64
-	fenced    bool    // the job needs a slot
-	heldRows  int     // rows of jobs_holders to be renewed and released
-	leased    bool    // these rows have a lease
-	contended []int64 // the keys of these rows that other jobs wait for
-	waited    int64   // µs since the job was first throttled; 0: it was not
+	fenced    bool      // the job needs a slot
+	heldRows  int       // rows of jobs_holders to be renewed and released
+	leased    bool      // these rows have a lease
+	written   time.Time // before these rows were written, by this machine's clock
+	contended []int64   // the keys of these rows that other jobs wait for
+	waited    int64     // µs since the job was first throttled; 0: it was not
 
 	// If throttled.
 	wake         int64 // when the job comes back

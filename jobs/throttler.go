@@ -73,11 +73,12 @@ func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (t *Throttler, err
 	}
 	d := &database{pool: t.own, sql: t.sql, lease: options.Lease, lead: t.lead.Load, ids: map[Ref]int64{}, definitions: map[int64]rules{}, liveHolders: map[int64]int64{}}
 	d.recheckLater = func(keys []int64, delay time.Duration) { t.batcher.recheckLater(keys, delay) }
-	t.batcher = newBatcher(options.CallTimeout, options.HandOverWorkers, d.run, t.reportDatabase)
+	t.batcher = newBatcher(options.CallTimeout, options.HandOverWorkers, d.run, t.reporter(EventDatabaseLost, EventDatabaseRecovered))
 	closed, cancel := context.WithCancel(context.Background())
 	t.close = cancel
 	t.leases = &leases{pool: t.own, sql: t.sql, length: options.Lease, timeout: options.CallTimeout, closed: closed, events: t.events, sessions: map[*session]bool{}}
-	t.janitor = &janitor{pool: t.own, sql: t.sql, batcher: t.batcher, timeout: options.CallTimeout, closed: closed, cleanedUp: time.Now()}
+	t.janitor = &janitor{pool: t.own, sql: t.sql, batcher: t.batcher, timeout: options.CallTimeout, closed: closed, cleanedUp: time.Now(),
+		report: t.reporter(EventMaintenanceFailed, EventMaintenanceRecovered)}
 	t.maintained.Go(func() { repeat(closed, "jobs: renewing leases", options.Lease/4, t.leases.renew) })
 	t.maintained.Go(func() { repeat(closed, "jobs: maintenance", lookInterval, t.janitor.maintain) })
 	return t, nil
@@ -153,13 +154,15 @@ func (t *Throttler) Close() error {
 	return nil
 }
 
-// reportDatabase is called when a transaction has failed after one that succeeded, and with nil the other way round.
-func (t *Throttler) reportDatabase(err error) {
-	kind := EventDatabaseLost
-	if err == nil {
-		kind = EventDatabaseRecovered
+// reporter returns a function that adds an event: that something has failed with an error, or with nil that it works again.
+func (t *Throttler) reporter(failed, recovered EventKind) func(error) {
+	return func(err error) {
+		kind := failed
+		if err == nil {
+			kind = recovered
+		}
+		t.events.Add(Event{Kind: kind, Err: err})
 	}
-	t.events.Add(Event{Kind: kind, Err: err})
 }
 
 // adjustLead moves the lead towards how late River brought a job back: a fourth of the difference up, an eighth down.
