@@ -242,11 +242,14 @@ func (d *database) refuse(b *batch, reqs []*request) []*request {
 		req.decision.err = cmp.Or(req.decision.err, b.unreadable[n.id], b.unreadable[n.dynamicRow])
 	})
 	return slices.DeleteFunc(reqs, func(req *request) bool {
-		if b.running[req.run()] {
+		switch {
+		case b.running[req.run()]:
 			d.foundJob = true
-		} else if b.running != nil {
-			req.decision.err = fmt.Errorf("%w: job %d: the pool of the Throttler must lead to the database and the schema of the River client, "+
-				"on PostgreSQL", ErrForeignJob, req.job)
+		case b.running[runID{job: req.job}]:
+			req.decision.err = fmt.Errorf("%w: job %d: this run of the job has been ended, by River, which rescues jobs, or by hand", ErrForeignJob, req.job)
+		case b.running != nil:
+			req.decision.err = fmt.Errorf("%w: job %d: unless it has been deleted, the pool of the Throttler must lead to the database and the schema "+
+				"of the River client, on PostgreSQL", ErrForeignJob, req.job)
 		}
 		return req.decision.err != nil
 	})
@@ -330,8 +333,13 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, reqs []*request
 	if r.needsSlots || len(reqs) > 0 && !d.foundJob {
 		b.running = map[runID]bool{}
 		var job int64
-		var at time.Time
-		q.Queue(d.sql.Running, r.jobs).Query(eachRow(func() { b.running[runID{job, at.UnixMicro()}] = true }, &job, &at))
+		var at *time.Time
+		q.Queue(d.sql.Running, r.jobs).Query(eachRow(func() {
+			b.running[runID{job: job}] = true
+			if at != nil {
+				b.running[runID{job, at.UnixMicro()}] = true
+			}
+		}, &job, &at))
 	}
 	if len(reqs) > 0 {
 		var id waiterID

@@ -3,6 +3,8 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -464,6 +466,10 @@ func TestInspect(t *testing.T) {
 	for _, key := range []string{"k", ""} {
 		assert.Equal(t, 3, must(th.Inspect(t.Context(), Ref{DynamicWindow, "d", key})).Waiting)
 	}
+
+	defer w.begin(th, nil, onMutex).end(nil)
+	w.Exec(`update "weir".jobs_holders set mode = 7, until = null`)
+	assert.Equal(t, "7", must(th.Inspect(t.Context(), Ref{Type: Mutex, Name: "m"})).Holders[0].Mode, "of a newer program")
 }
 
 // database returns what runs the batches of a Throttler, to run some with given requests.
@@ -530,21 +536,45 @@ func TestDatabase_UnreadableRows(t *testing.T) {
 	}
 }
 
-// A statement that fails holds up no others. The first failure and the recovery are events.
+// A statement that fails holds up no others. The first failure and the recovery are in the log.
 func TestMaintain_Fails(t *testing.T) {
-	w, events := newWorld(t), make(chan Event, 10)
-	th := w.throttler(Options{HandOver: -1, OnEvent: func(e Event) { events <- e }})
-	require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 1, Interval: 24 * time.Hour}))
-	w.work(th, nil, onWindow)
+	w := newWorld(t)
+	th := w.usedUp()
+	th.close() // no maintenance but that of the test
+	th.maintained.Wait()
+	th.janitor.closed = t.Context()
+	var log strings.Builder
+	defer slog.SetDefault(slog.Default())
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	s := w.sentAway(th, onWindow)
 	w.Exec(`create function "weir".fails() returns trigger language plpgsql as $$begin raise exception 'broken'; end$$`)
 	w.Exec(`create trigger fails before update of version on "weir".jobs_waiters execute function "weir".fails()`)
 	w.Exec(`update "weir".jobs_waiters set wake = now() - interval '1 second'`)
 	w.Exec(`update RIVER set scheduled_at = now() - interval '1 second' where id = $1`, s.ID)
-	e := <-events
-	assert.Equal(t, EventMaintenanceFailed, e.Kind)
-	require.ErrorContains(t, e.Err, "broken")
-	require.Eventually(t, func() bool { return w.come(s)[0] }, patience, 10*time.Millisecond)
+	w.Exec(`update "weir".jobs_limiters set version = version + 1`)
+	for range 2 {
+		th.janitor.maintain()
+		assert.Equal(t, []bool{true}, w.come(s))
+	}
 	w.Exec(`drop trigger fails on "weir".jobs_waiters`)
-	assert.Equal(t, EventMaintenanceRecovered, (<-events).Kind)
+	th.janitor.maintain()
+	assert.Equal(t, 1, strings.Count(log.String(), "broken"), log.String())
+	assert.Equal(t, 1, strings.Count(log.String(), "jobs: maintenance succeeds again"), log.String())
+}
+
+// A slot that several jobs of one owner share is taken once: a job that waits for the other slot is brought back.
+func TestLookAfterWaiters_SharedSlot(t *testing.T) {
+	w, th := newThrottler(t)
+	th.close() // no maintenance but that of the test
+	require.NoError(t, th.Set(t.Context(), Definition{Semaphore: "s", MaxCount: 2}))
+	shared := limits(Limit{Semaphore: "s", Owner: "o"})
+	defer w.begin(th, nil, shared).end(nil)
+	defer w.begin(th, nil, shared).end(nil)
+	last := w.begin(th, nil, limits(Limit{Semaphore: "s"}))
+	w.Exec(`update "weir".jobs_keys set hold = 60000000`)
+	waits := w.sentAway(th, limits(Limit{Semaphore: "s"}))
+	w.Exec(`delete from "weir".jobs_holders where job = $1`, last.ID)
+	require.NoError(t, th.janitor.lookAfterWaiters(t.Context()))
+	w.awaitBroughtBack(waits)
+	require.NoError(t, last.end(nil))
 }

@@ -23,17 +23,11 @@ const (
 	// EventNewerSchema: [New] has found tables that a newer program has migrated. This program works with them, but
 	// update it soon.
 	EventNewerSchema
-	// EventMaintenanceFailed: looking after waiting jobs or cleaning up has failed with Err. Until EventMaintenanceRecovered, jobs
-	// may come back late, and what no longer has an effect is not removed.
-	EventMaintenanceFailed
-	// EventMaintenanceRecovered: both have succeeded again.
-	EventMaintenanceRecovered
 )
 
 var eventNames = textenum.Texts[EventKind]{Package: "jobs", Type: "EventKind", Texts: []string{
 	EventJobFailed: "job failed", EventSlotLost: "slot lost",
 	EventDatabaseLost: "database lost", EventDatabaseRecovered: "database recovered",
-	EventMaintenanceFailed: "maintenance failed", EventMaintenanceRecovered: "maintenance recovered",
 	0: "no event", EventNewerSchema: "newer schema",
 }}
 

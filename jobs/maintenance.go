@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -44,7 +45,6 @@ type janitor struct {
 	batcher   *batcher
 	timeout   time.Duration   // of a call
 	closed    context.Context // ends with Close
-	report    func(error)     // called with the error of maintenance after one that succeeded, and with nil the other way round
 	cleanedUp time.Time
 	failing   bool
 }
@@ -62,7 +62,11 @@ func (j *janitor) maintain() (next time.Duration) {
 	}
 	if failing := err != nil; failing != j.failing && j.closed.Err() == nil {
 		j.failing = failing
-		j.report(err)
+		if failing {
+			slog.Error("jobs: maintenance fails", "err", err)
+		} else {
+			slog.Info("jobs: maintenance succeeds again")
+		}
 	}
 	return min(max(lookInterval/2+rand.N(lookInterval/2), restFactor*time.Since(begun)), cleanUpInterval)
 }

@@ -255,6 +255,17 @@ func (l *leases) renew() (next time.Duration) {
 	return next
 }
 
+// close ends the contexts of running jobs whose leases are not renewed any more.
+func (l *leases) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for s := range l.sessions {
+		if s.granted.leased {
+			l.lose(s, fmt.Errorf("%w: %w", ErrLost, ErrClosed))
+		}
+	}
+}
+
 // lose ends the context of a job that has lost its slots. The caller holds l.mu.
 func (l *leases) lose(s *session, why error) {
 	delete(l.sessions, s)

@@ -180,3 +180,14 @@ func TestLease_SlowCommit(t *testing.T) {
 	short := w.throttler(Options{HandOver: -1, Lease: time.Second})
 	start(short, w.Job("a", nil), limits(Limit{Mutex: "other"})).lost(t)
 }
+
+// Leases are not renewed after Close, so a job that still runs then has lost its slots, unless it holds them in strict mode.
+func TestClose_RunningJobs(t *testing.T) {
+	w := newWorld(t)
+	th := w.throttler(Options{HandOver: -1})
+	relaxed, held := w.begin(th, nil, onMutex), w.begin(th, nil, strict(Limit{Mutex: "strict"}))
+	require.NoError(t, th.Close())
+	relaxed.lost(t)
+	require.ErrorIs(t, relaxed.err, ErrClosed)
+	require.NoError(t, held.running(t).end(nil))
+}

@@ -73,12 +73,11 @@ func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (t *Throttler, err
 	}
 	d := &database{pool: t.own, sql: t.sql, lease: options.Lease, lead: t.lead.Load, ids: map[Ref]int64{}, definitions: map[int64]rules{}, liveHolders: map[int64]int64{}}
 	d.recheckLater = func(keys []int64, delay time.Duration) { t.batcher.recheckLater(keys, delay) }
-	t.batcher = newBatcher(options.CallTimeout, options.HandOverWorkers, d.run, t.reporter(EventDatabaseLost, EventDatabaseRecovered))
+	t.batcher = newBatcher(options.CallTimeout, options.HandOverWorkers, d.run, t.reportDatabase)
 	closed, cancel := context.WithCancel(context.Background())
 	t.close = cancel
 	t.leases = &leases{pool: t.own, sql: t.sql, length: options.Lease, timeout: options.CallTimeout, closed: closed, events: t.events, sessions: map[*session]bool{}}
-	t.janitor = &janitor{pool: t.own, sql: t.sql, batcher: t.batcher, timeout: options.CallTimeout, closed: closed, cleanedUp: time.Now(),
-		report: t.reporter(EventMaintenanceFailed, EventMaintenanceRecovered)}
+	t.janitor = &janitor{pool: t.own, sql: t.sql, batcher: t.batcher, timeout: options.CallTimeout, closed: closed, cleanedUp: time.Now()}
 	t.maintained.Go(func() { repeat(closed, "jobs: renewing leases", options.Lease/4, t.leases.renew) })
 	t.maintained.Go(func() { repeat(closed, "jobs: maintenance", lookInterval, t.janitor.maintain) })
 	return t, nil
@@ -142,27 +141,26 @@ func (t *Throttler) OnDecision(f func(context.Context, Decision)) {
 }
 
 // Close releases what is left to release, and ends the goroutines and the connections of the Throttler. Jobs that start
-// later are snoozed. Methods that set, list, inspect, release or remove limiters work after Close, as long as the pool does.
+// later are snoozed, and the contexts of jobs that still run and hold slots, but not in strict mode, end with [ErrLost]. Methods that set, list, inspect, release or remove limiters work after Close, as long as the pool does.
 // The error is always nil.
 func (t *Throttler) Close() error {
 	t.closing.Do(func() {
 		t.close()
 		t.maintained.Wait()
+		t.leases.close()
 		t.batcher.close()
 		t.own.Close()
 	})
 	return nil
 }
 
-// reporter returns a function that adds an event: that something has failed with an error, or with nil that it works again.
-func (t *Throttler) reporter(failed, recovered EventKind) func(error) {
-	return func(err error) {
-		kind := failed
-		if err == nil {
-			kind = recovered
-		}
-		t.events.Add(Event{Kind: kind, Err: err})
+// reportDatabase is called when a transaction has failed after one that succeeded, and with nil the other way round.
+func (t *Throttler) reportDatabase(err error) {
+	kind := EventDatabaseLost
+	if err == nil {
+		kind = EventDatabaseRecovered
 	}
+	t.events.Add(Event{Kind: kind, Err: err})
 }
 
 // adjustLead moves the lead towards how late River brought a job back: a fourth of the difference up, an eighth down.

@@ -194,8 +194,9 @@ func TestThrottler_JobsThatFail(t *testing.T) {
 	th := w.throttler(Options{OnEvent: func(e Event) { events <- e }})
 	require.NoError(t, th.Set(t.Context(), Definition{DynamicWindow: "d", Limit: 1, Interval: time.Second}))
 	require.NoError(t, th.Remove(t.Context(), Ref{Type: DynamicWindow, Name: "d"}))
-	foreign := w.Job("a", nil)
+	foreign, rescued := w.Job("a", nil), w.Job("a", nil)
 	foreign.ID += 1000
+	w.state(rescued, rivertype.JobStateRetryable)
 	for _, c := range []struct {
 		limit Limit
 		job   *rivertype.JobRow
@@ -207,6 +208,7 @@ func TestThrottler_JobsThatFail(t *testing.T) {
 		{Limit{Mutex: "m", Key: "{x}"}, w.Job("a", map[string]any{"y": 1}), ErrKey, "field {x}"},
 		{Limit{Mutex: "m", Owner: "{metadata:batch}"}, w.Job("a", nil), ErrKey, "{metadata:batch}"},
 		{Limit{Mutex: "m"}, foreign, ErrForeignJob, "must lead to the database"},
+		{Limit{Mutex: "m"}, rescued, ErrForeignJob, "this run of the job has been ended"},
 	} {
 		s := start(th, c.job, limits(c.limit))
 		<-s.done
@@ -370,11 +372,7 @@ func TestHandOver(t *testing.T) {
 func TestThrottler_DatabaseLost(t *testing.T) {
 	w := newWorld(t)
 	events := make(chan EventKind, 10)
-	th := w.throttlerOn(jobstest.Pool(t, w.Pool.Config().ConnString(), 5), Options{OnEvent: func(e Event) {
-		if e.Kind < EventMaintenanceFailed {
-			events <- e.Kind
-		}
-	}})
+	th := w.throttlerOn(jobstest.Pool(t, w.Pool.Config().ConnString(), 5), Options{OnEvent: func(e Event) { events <- e.Kind }})
 	w.Exec(`alter table "weir".jobs_keys rename to gone`)
 	assert.GreaterOrEqual(t, start(th, w.Job("a", nil), onMutex).throttled(t).Duration, time.Second)
 	w.Exec(`alter table "weir".gone rename to jobs_keys`)

@@ -37,7 +37,7 @@ with outdated as materialized (select w.key, w.job, l.version from {{.Waiters}} 
 select k.id from (select distinct w.key from {{.Waiters}} w
     where not w.in_worker and w.wake > clock_timestamp() + interval '1 second' and w.earliest <= clock_timestamp()) w
   join {{.Keys}} k on k.id = w.key join {{.Limiters}} l on l.id = k.limiter and l.type in ('mutex', 'semaphore')
-  where (select count(*) from {{.Holders}} h left join {{.River}} j on j.id = h.job where h.key = k.id and {{template "live"}})
+  where (select count(distinct h.owner) from {{.Holders}} h left join {{.River}} j on j.id = h.job where h.key = k.id and {{template "live"}})
     < coalesce((l.options->>'max_count')::bigint, 1) order by random() limit 1000
 {{end}}
 
