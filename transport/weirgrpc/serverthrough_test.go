@@ -190,6 +190,29 @@ func TestByPipeline_RejectionOfALaterAttempt(t *testing.T) {
 	}
 }
 
+// A client has not gone because a strategy has cancelled the wait of its call in a queue.
+func TestByPipeline_StrategyThatCancelsIsNoClientThatHasGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busy := slots(t, 1, 1)
+		require.True(t, weir.Must(busy.TryAcquire(t.Context(), 1)).Acquired())
+		cancels := strategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+			ctx, cancel := context.WithCancel(ctx)
+			defer time.AfterFunc(time.Second, cancel).Stop()
+			return next.Run(ctx)
+		})
+		l := weir.Must(NewLimits(&LimitsOptions{
+			Policies: map[string]Policy{"p": {Limit: ByPipeline(weir.Must(pipeline.New("p", cancels)))}, "busy": {Limit: Of(busy)}},
+			Methods:  map[string][]string{"*": {"p", "busy"}},
+		}))
+		_, _, err := callUnary(t.Context(), l, unaryMethod, answer)
+		assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, _, err = callUnary(gone, l, unaryMethod, answer)
+		assert.Equal(t, codes.Canceled, status.Code(err))
+	})
+}
+
 // An attempt that cannot be made says nothing about the handler.
 func TestByPipeline_BreakerDoesNotCountAnAttemptThatIsNotMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -2,12 +2,12 @@ package weirhttp
 
 import (
 	"context"
-	"errors"
 	"net/http"
 
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/timeout"
 	"github.com/weir-go/weir/transport/internal/admission"
+	"github.com/weir-go/weir/transport/internal/status"
 	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
 )
 
@@ -107,9 +107,7 @@ func (c *call) serveThrough(w http.ResponseWriter, r *http.Request, i int) {
 	}
 	rejection := p.handlers.rejection(w, r, err)
 	rejection.Policy = p.Name
-	if p.options.Status != 0 && errors.Is(rejection.Err, pipeline.ErrRejected) {
-		rejection.Status = p.options.Status
-	}
+	rejection.Status = p.statusFor(status.Of(r.Context(), rejection.Err))
 	if x.attempts.Begun() > 0 {
 		reject(w, r, p.options.OnRejected, c.route.limits.options.Body, rejection)
 		return

@@ -11,6 +11,7 @@ import (
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/transport/internal/admission"
 	"github.com/weir-go/weir/transport/internal/exchange"
+	"github.com/weir-go/weir/transport/internal/status"
 	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
 )
 
@@ -225,12 +226,16 @@ func (x *handlerRun) execute() (http.Handler, error) {
 	return pipeline.ExecuteValue(x, x.handlers.pipeline, x.attempt)
 }
 
-// Value returns the request for requestKey.
+// Value returns the request for requestKey, and the context of the client for [status.ClientKey].
 func (x *handlerRun) Value(key any) any {
-	if _, ok := key.(requestKey); ok {
+	switch key := key.(type) {
+	case requestKey:
 		return x.request
+	case status.ClientKey:
+		return key.Of(x.Context)
+	default:
+		return x.Context.Value(key)
 	}
-	return x.Context.Value(key)
 }
 
 // String returns only what never changes: fmt would read all fields, and race with attempts.

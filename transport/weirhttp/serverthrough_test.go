@@ -390,6 +390,60 @@ func TestThrough_ShedRequestKeepsItsSlotWhileTheHandlerRuns(t *testing.T) {
 	assert.EqualValues(t, 10, tokens.Statistics().AvailablePermits)
 }
 
+// Policy.Status is for rejections: a timeout is none, and a closed pipeline is one.
+func TestByPipeline_Status(t *testing.T) {
+	closed := weir.Must(pipeline.New("closed"))
+	require.NoError(t, closed.Close())
+	waits := handler(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	for status, p := range map[int]*pipeline.Pipeline{
+		503: weir.Must(pipeline.New("t", timeout.New(time.Millisecond, nil))),
+		500: weir.Must(pipeline.New("e", instead(nil, errStore))),
+		429: closed,
+	} {
+		l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: ByPipeline(p), Status: 429}}))
+		assert.Equal(t, status, get(l.Handler(waits)).Code, p.Name())
+	}
+}
+
+// A client has not gone because a strategy has cancelled the wait of its request in a queue.
+func TestThrough_StrategyThatCancelsIsNoClientThatHasGone(t *testing.T) {
+	cancels := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer time.AfterFunc(time.Second, cancel).Stop()
+		return next.Run(ctx)
+	})
+	for name, wrap := range map[string]func(busy limiter.Limiter) http.Handler{
+		"a policy": func(busy limiter.Limiter) http.Handler {
+			p := weir.Must(pipeline.New("p", cancels))
+			l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limit: ByPipeline(p)}, "busy": {Limit: Of(busy)}}}))
+			return l.Handler(served, "p", "busy")
+		},
+		"limits inside": func(busy limiter.Limiter) http.Handler {
+			return around(t, nil, cancels)(weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: Of(busy)}})).Handler(served))
+		},
+		"a pipeline inside": func(busy limiter.Limiter) http.Handler {
+			return around(t, nil, cancels)(around(t, nil, ratelimit.New(busy, nil))(served))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				busy := concurrency(t, 1, 1)
+				require.True(t, weir.Must(busy.TryAcquire(t.Context(), 1)).Acquired())
+				h := wrap(busy)
+				w := get(h)
+				assert.Equal(t, 503, w.Code)
+				assert.Equal(t, "Service Unavailable\n", w.Body.String())
+
+				gone, cancel := context.WithCancel(t.Context())
+				cancel()
+				w = httptest.NewRecorder()
+				h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil).WithContext(gone))
+				assert.Equal(t, StatusClientClosedRequest, w.Code)
+			})
+		})
+	}
+}
+
 // An attempt that cannot be made says nothing about the handler.
 func TestThrough_BreakerDoesNotCountAnAttemptThatIsNotMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
