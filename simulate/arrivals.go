@@ -58,12 +58,13 @@ func (a *arrivals) draw() input.Request {
 	return q
 }
 
-// recorded returns a function that returns the requests of a recording before the end, which is 0 for all, one by one.
+// recorded returns a function that returns the requests of a recording before the end, one by one. If the end is that of the
+// recording, or later, these are all.
 func recorded(r *Recording, end time.Duration) (next func() (input.Request, bool, error), stop func()) {
 	pull, stop := iter.Pull2(r.all())
 	return func() (input.Request, bool, error) {
 		q, err, ok := pull()
-		if !ok || err != nil || end > 0 && q.At >= end {
+		if !ok || err != nil || end < r.Length && q.At >= end {
 			return input.Request{}, false, err
 		}
 		return q, true, nil

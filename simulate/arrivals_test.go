@@ -149,7 +149,7 @@ func TestArrivals_BadRate(t *testing.T) {
 func TestArrivals_Recording(t *testing.T) {
 	r, err := RecordingOf([]Request{{At: 1, Key: "a"}, {At: 2, Cost: 5}, {At: 3}})
 	require.NoError(t, err)
-	for length, want := range map[time.Duration]int{0: 3, 3: 2, 4: 3, 1: 0} {
+	for length, want := range map[time.Duration]int{1: 0, 2: 1, 3: 3, 4: 3} {
 		a := newArrivals(&Load{For: length, Recording: r}, 1)
 		got := 0
 		for {
@@ -191,4 +191,10 @@ func BenchmarkArrivals(b *testing.B) {
 			}
 		})
 	}
+}
+
+// Requests of one instant begin at instants of their own, however many they are.
+func TestRun_ArrivalsAtOnce(t *testing.T) {
+	r := through(t, Scenario{Load: atOnce(3000), Windows: []time.Duration{1}})
+	assert.EqualValues(t, 1, r.Most[0].Permits)
 }

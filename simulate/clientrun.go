@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/simulate/internal/bubble"
 	"github.com/weir-go/weir/simulate/internal/input"
 	"github.com/weir-go/weir/strategies/retry"
 )
@@ -39,16 +41,21 @@ func (r *run) newClient(do func(*client)) *client {
 	c.cancel = cancel
 	r.clients = append(r.clients, c)
 	go func() {
+		err := errors.New("simulate: a function of the scenario or of its pipelines ended its goroutine")
 		defer func() {
 			if p := recover(); p != nil {
-				c.task.Take()
-				r.fail(panicked(p))
+				err = panicked(p)
+			}
+			if err != nil {
+				c.task.Take() // which returns only while the run goes on
+				r.fail(err)
 				r.inFlight--
 			}
 		}()
 		for range c.task.resume {
 			do(c)
 		}
+		err = nil
 	}()
 	return c
 }
@@ -69,7 +76,7 @@ func (c *client) do() {
 	r.began(&c.request)
 	for attempt := 0; ; attempt++ {
 		r.offers(&c.request, attempt)
-		c.task.passes, c.task.spins, c.task.permits = 0, time.Time{}, noPermits
+		c.task.permits = noPermits
 		err := c.execute(p)
 		c.task.Take()
 		r.ended(&c.request, err)
@@ -109,13 +116,14 @@ func (c *client) reaction(err error, attempt int) (delay time.Duration, again bo
 	if err == nil || attempt >= o.MaxRetries || c.run.over {
 		return 0, false
 	}
-	if o.RetryAfter {
-		if d, ok := pipeline.RetryAfter(err); ok {
-			c.request.cameBack = rejected
-			delay = d
+	delay = o.delay(attempt, c.random.Rand)
+	if asked, ok := pipeline.RetryAfter(err); ok && o.RetryAfter {
+		c.request.cameBack = rejected
+		if o.Jitter { // as strategies/retry does
+			asked = saturate.Add(asked, delay/4)
 		}
+		delay = max(delay, asked)
 	}
-	delay = max(delay, o.delay(attempt, c.random.Rand))
 	if attempt >= mostAtOnce {
 		delay = max(delay, time.Millisecond)
 	}
@@ -167,7 +175,7 @@ func (r *run) nextArrival() (*input.Request, error) {
 	if err != nil || !ok {
 		return nil, err
 	}
-	q.At = max(last, saturate.Add(q.At, time.Duration(1+r.numbers%phases)))
+	q.At = max(last+1, saturate.Add(q.At, time.Duration(1+r.numbers%phases)))
 	r.next = q
 	return &r.next, nil
 }
@@ -244,25 +252,23 @@ func (r *run) closedClient(c *client) {
 // afterCut is how long requests have to end once they are cut off.
 const afterCut = 10 * time.Minute
 
-// cut ends what has not ended: executions, and the waits of clients that would try again.
+// cut ends what has not ended: executions, one client after the other, and the waits of clients that would try again.
 func (r *run) cut() {
-	r.cancel()
-	r.events.hasten(r.now())
-	r.events.push(event{at: r.now() + afterCut, do: func() { r.stuck = true }})
-}
-
-func (r *run) cancel() {
 	r.over = true
 	for _, c := range r.clients {
 		c.cancel()
+		bubble.Wait()
 	}
+	r.events.hasten(r.now())
+	r.events.push(event{at: r.now() + afterCut, do: func() { r.stuck = true }})
 }
 
 // stop ends the goroutines of the clients, wherever they are.
 func (r *run) stop() error {
 	r.end()
-	r.cancel()
+	r.over = true
 	for _, c := range r.clients {
+		c.cancel()
 		c.task.close()
 	}
 	if r.arrivals != nil { // nil if the Config has failed

@@ -70,17 +70,37 @@ func TestClients_OnRejection(t *testing.T) {
 	assert.Zero(t, r.ComeBacks, "a client that does not listen does not come back")
 }
 
+// Clients that are told the same come back together, unless they have a delay with jitter.
+func TestClients_SpreadRetryAfter(t *testing.T) {
+	s := Scenario{
+		Config:  config(`pipelines: {p: {strategies: [{rate_limiter: {fixed_window: {permit_limit: 100, window: 4s}}}]}}`),
+		Load:    Load{For: 10 * time.Second, Open: &Open{Rate: Sum{Bursts{Size: 100}, Bursts{Size: 100, First: time.Second}}}},
+		Clients: Clients{OnRejection: Reaction{MaxRetries: 1, Delay: 400 * ms, RetryAfter: true}},
+		Windows: []time.Duration{10 * ms},
+	}
+	r := through(t, s)
+	assert.Equal(t, ComeBacks{Count: 100, Admitted: 100}, r.ComeBacks)
+	near(t, 4*time.Second, r.Ended)
+
+	s.Clients.OnRejection.Jitter = true
+	s.Load.Open.Rate = Sum{Bursts{Size: 100, First: time.Second}, Bursts{Size: 1}}
+	s.Config = config(`pipelines: {p: {strategies: [{rate_limiter: {fixed_window: {permit_limit: 1, window: 4s}}}]}}`)
+	r = through(t, s)
+	assert.EqualValues(t, 100, r.ComeBacks.Count)
+	assert.InDelta(t, 4090*ms, r.Ended, float64(11*ms), "over a quarter of the delay")
+}
+
 func TestClients_OnFailure(t *testing.T) {
 	r := through(t, Scenario{
 		Load:    atOnce(10),
-		Service: Service{Latency: Fixed{ms}, Periods: []Period{{To: 100 * ms, FailureRate: 1}}},
+		Service: Service{Latency: Fixed{ms}, Periods: []Period{{To: 100 * ms, FailureRate: new(1.0)}}},
 		Clients: Clients{OnFailure: Reaction{MaxRetries: 2, Delay: 40 * ms}, OnRejection: Reaction{MaxRetries: 100}},
 	})
 	assert.Equal(t, Counts{Requests: 10, Offered: 30, Admitted: 30, Failed: 30, Calls: 30, TriedAgain: 20}, r.Total)
 
 	r = through(t, Scenario{
 		Load:    atOnce(10),
-		Service: Service{Latency: Fixed{ms}, Periods: []Period{{To: 100 * ms, FailureRate: 1}}},
+		Service: Service{Latency: Fixed{ms}, Periods: []Period{{To: 100 * ms, FailureRate: new(1.0)}}},
 		Clients: Clients{OnFailure: Reaction{MaxRetries: 3, Delay: 40 * ms, Backoff: retry.Linear}},
 	})
 	assert.Equal(t, Counts{Requests: 10, Offered: 30, Admitted: 30, Failed: 20, Succeeded: 10, Calls: 30, TriedAgain: 20, Satisfied: 10}, r.Total)

@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -27,14 +26,8 @@ type collector struct {
 	latency histogram
 	wait    histogram
 	service histogram
-	series  []point
 	most    []*mostOf
-}
-
-// A point is a [Point] that is not complete.
-type point struct {
-	Point
-	latency histogram
+	recent  histogram // the latencies of the last point of the result
 }
 
 func newCollector(s *Scenario, since func() time.Duration) collector {
@@ -51,21 +44,29 @@ func newCollector(s *Scenario, since func() time.Duration) collector {
 	return c
 }
 
-func (c *collector) point() *point {
-	i := int(c.since() / c.result.Interval)
-	for len(c.series) <= i {
-		c.series = append(c.series, point{Point: Point{
-			At: time.Duration(len(c.series)) * c.result.Interval, Waiting: c.waiting, Running: c.running,
-		}})
+// point returns the point of this instant, which is the last one.
+func (c *collector) point() *Point {
+	r := c.result
+	i := int(c.since() / r.Interval)
+	for len(r.Series) <= i {
+		c.endPoint()
+		r.Series = append(r.Series, Point{At: time.Duration(len(r.Series)) * r.Interval, Waiting: c.waiting, Running: c.running})
 	}
-	return &c.series[i]
+	return &r.Series[i]
 }
 
-func (c *collector) count(what func(*Counts)) *point {
+// endPoint ends the last point, if there is one.
+func (c *collector) endPoint() {
+	if n := len(c.result.Series); n > 0 {
+		c.result.Series[n-1].Latency = c.recent.quantiles()
+	}
+	c.recent = histogram{buckets: c.recent.buckets[:0]}
+}
+
+func (c *collector) count(what func(*Counts)) {
 	p := c.point()
 	what(&c.result.Total)
 	what(&p.Counts)
-	return p
 }
 
 // sample notes what there is at once, when nothing runs. It is called whenever time has moved on, so that a new point
@@ -170,8 +171,9 @@ func (c *collector) ended(r *request, err error) {
 	switch {
 	case err == nil:
 		took := c.since() - r.begun
+		c.count(func(n *Counts) { n.Succeeded++ })
 		c.latency.add(took)
-		c.count(func(n *Counts) { n.Succeeded++ }).latency.add(took)
+		c.recent.add(took)
 	case isRejection(err):
 		c.count(func(n *Counts) { n.Rejected++ })
 		c.result.Rejections[cause(r, err)]++
@@ -222,12 +224,14 @@ func cause(r *request, err error) string {
 		return reasonFailed
 	case errors.Is(err, errFull):
 		return reasonFull
+	case r.failedBy != "":
+		return r.failedBy
 	case errors.Is(err, context.DeadlineExceeded):
 		return reasonLeft
 	case errors.Is(err, context.Canceled):
 		return reasonCut
 	}
-	return cmp.Or(r.failedBy, reasonOther)
+	return reasonOther
 }
 
 // nameOf returns how a Result calls a strategy.
@@ -249,11 +253,7 @@ func (c *collector) finish(assumed map[string]bool) *Result {
 	r := c.result
 	r.Assumed = slices.Sorted(maps.Keys(assumed))
 	r.Latency, r.Wait, r.Service = c.latency.quantiles(), c.wait.quantiles(), c.service.quantiles()
-	for i := range c.series {
-		p := &c.series[i]
-		p.Latency = p.latency.quantiles()
-		r.Series = append(r.Series, p.Point)
-	}
+	c.endPoint()
 	for _, m := range c.most {
 		r.Most = append(r.Most, m.most())
 	}

@@ -66,7 +66,11 @@ func checkCounts(t *testing.T, r *Result) {
 	}
 	assert.Equal(t, keyCounts{n.Offered, n.Admitted, n.Rejected}, keys)
 	assert.Equal(t, len(r.keyed), r.Keys.Count)
-	assert.GreaterOrEqual(t, r.Keys.Jain, 1/float64(max(r.Keys.Count, 1))-1e-9)
+	if n.Admitted > 0 {
+		assert.GreaterOrEqual(t, r.Keys.Jain, 1/float64(max(r.Keys.Count, 1))-1e-9)
+	} else {
+		assert.Zero(t, r.Keys.Jain)
+	}
 	assert.LessOrEqual(t, r.Keys.Jain, 1+1e-9)
 	for _, m := range r.Most {
 		assert.GreaterOrEqual(t, m.Permits, m.KeyPermits)

@@ -60,7 +60,7 @@ pipelines:
 		},
 		Service: simulate.Service{
 			Latency: simulate.LogNormal{Median: 20 * time.Millisecond, P99: 80 * time.Millisecond},
-			Periods: []simulate.Period{{From: 20 * time.Second, To: 30 * time.Second, FailureRate: 1}},
+			Periods: []simulate.Period{{From: 20 * time.Second, To: 30 * time.Second, FailureRate: new(1.0)}},
 		},
 	})
 	if err != nil {
@@ -141,7 +141,7 @@ clients:
 	fmt.Println("executions:", result.Total.Offered, "rejected:", result.Total.Rejected)
 	// Output:
 	// requests: 3326 satisfied: 3289
-	// executions: 4746 rejected: 1457
+	// executions: 4725 rejected: 1436
 }
 
 // bucket is a configuration with a token bucket of so many tokens, and as many a second.

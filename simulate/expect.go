@@ -67,7 +67,8 @@ var operators = []operator{
 //
 // jain, the fairness to keys, is a number from 0 to 1, see [KeyResult].
 //
-// A percentage of nothing and a quantile of nothing meet no expectation: a simulation without requests does not pass.
+// A percentage of nothing, a quantile of nothing, and jain and starved where nothing was admitted meet no expectation: a
+// simulation without requests does not pass.
 func ParseExpectation(text string) (Expectation, error) {
 	e, err := parseExpectation(text)
 	if err != nil {
@@ -327,12 +328,13 @@ func makeMetrics() []*metric {
 		}
 	}
 	keys := func(r *Result) int64 { return int64(r.Keys.Count) }
+	const ungiven = "nothing was admitted that keys could share"
 	comeBacks := func(r *Result) int64 { return r.ComeBacks.Count }
 	return append(
 		all,
 		&metric{name: "keys", value: count(keys)},
-		&metric{name: "jain", kind: kindIndex, nothing: "there were no keys", value: func(r *Result) (float64, bool) { return r.Keys.Jain, r.Keys.Count > 0 }},
-		&metric{name: "starved", value: count(func(r *Result) int64 { return int64(r.Keys.Starved) }), whole: keys, of: "the keys", nothing: "there were no keys"},
+		&metric{name: "jain", kind: kindIndex, nothing: ungiven, value: func(r *Result) (float64, bool) { return r.Keys.Jain, r.Keys.given() }},
+		&metric{name: "starved", value: func(r *Result) (float64, bool) { return float64(r.Keys.Starved), r.Keys.given() }, whole: keys, of: "the keys", nothing: ungiven},
 		&metric{name: "most", windowed: true, most: func(m *Most) int64 { return m.Permits }},
 		&metric{name: "most_of_key", windowed: true, most: func(m *Most) int64 { return m.KeyPermits }},
 		&metric{name: "come_backs", value: count(comeBacks)},

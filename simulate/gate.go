@@ -6,7 +6,6 @@ import (
 
 	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/strategies/chaos"
 	"github.com/weir-go/weir/strategies/hedge"
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
@@ -19,7 +18,7 @@ type gate struct {
 	limiter       *ratelimit.Strategy // the strategy before the gate; nil if it is no rate limiter
 	beforeHedge   bool                // the strategy after the gate runs attempts in goroutines of their own
 	afterHedge    bool                // the strategy before the gate does
-	fault         string              // the name of the strategy after the gate if it can fail in place of those behind it
+	name          string              // of the strategy after the gate, which can fail in place of those behind it
 }
 
 // Execute runs the rest of the pipeline.
@@ -41,7 +40,7 @@ func (g *gate) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 		g.run.granted(t)
 		t.permits = max(t.permits, costOf(ctx, g.limiter))
 	}
-	if g.fault != "" {
+	if g.name != "" {
 		t.passed, t.request.failedBy = false, ""
 	}
 	switch {
@@ -55,8 +54,9 @@ func (g *gate) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 	if g.beforeLimiter {
 		g.run.refused(t)
 	}
-	if g.fault != "" && err != nil && !t.passed {
-		t.request.failedBy = nameOf(pipeline.Source{Pipeline: next.Source().Pipeline, Strategy: g.fault})
+	if g.name != "" && err != nil && !t.passed && ctx.Err() == nil {
+		t.request.failedBy = nameOf(pipeline.Source{Pipeline: next.Source().Pipeline, Strategy: g.name})
+		t.passed = true // for the gates before this one
 	}
 	return result, err
 }
@@ -83,11 +83,8 @@ func (i interposer) Interpose(strategies []pipeline.Strategy) []pipeline.Strateg
 		limiter, limits := s.(*ratelimit.Strategy)
 		_, hedges := s.(*hedge.Strategy)
 		g.beforeLimiter, g.beforeHedge = limits, hedges
-		switch f := s.(type) {
-		case *chaos.Fault:
-			g.fault = f.Name()
-		case *chaos.Outcome:
-			g.fault = f.Name()
+		if named, ok := s.(interface{ Name() string }); ok && !hedges { // the tasks of its attempts pass what is behind a hedge
+			g.name = named.Name()
 		}
 		all = append(all, g, s)
 		g = &gate{run: i.run, limiter: limiter, afterHedge: hedges}

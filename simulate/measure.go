@@ -154,7 +154,7 @@ const shownKeys = 10
 
 // fairness compares what keys got. unkept is how many executions had another key.
 func fairness(keyed map[string]*keyCounts, unkept int64) KeyResult {
-	result := KeyResult{Count: len(keyed), Jain: 1, Unkept: unkept}
+	result := KeyResult{Count: len(keyed), Unkept: unkept}
 	all := make([]KeyCounts, 0, len(keyed))
 	total := int64(0)
 	for _, key := range slices.Sorted(maps.Keys(keyed)) {
@@ -171,6 +171,9 @@ func fairness(keyed map[string]*keyCounts, unkept int64) KeyResult {
 	}
 	return result
 }
+
+// given reports whether anything was admitted that keys can be compared by.
+func (result *KeyResult) given() bool { return result.Jain > 0 }
 
 // compare compares what keys got with their fair shares of total, which is above 0, and sorts them by that.
 func (result *KeyResult) compare(all []KeyCounts, total float64) {

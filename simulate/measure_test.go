@@ -115,7 +115,7 @@ func TestCompareKeys_Naive(t *testing.T) {
 		got := fairness(keyed, 0)
 		assert.Equal(t, n, got.Count)
 		if total == 0 {
-			assert.Equal(t, KeyResult{Count: n, Jain: 1}, got)
+			assert.Equal(t, KeyResult{Count: n}, got)
 			continue
 		}
 		sum, squares, starved := 0.0, 0.0, 0

@@ -98,3 +98,15 @@ func TestSetup_Assume(t *testing.T) {
 	s.Assume("Two.")
 	assert.Equal(t, map[string]bool{"One.": true, "Two.": true}, s.run.assumed)
 }
+
+// Of many instances, each has a time of its own for a call, and none a long one.
+func TestSetup_StoreOfManyInstances(t *testing.T) {
+	r := &run{scenario: Scenario{Instances: mostInstances}}
+	times := map[time.Duration]bool{}
+	for i := range mostInstances {
+		d := r.callTime(i)
+		times[d/2] = true
+		assert.True(t, d > time.Millisecond && d <= 2010*time.Microsecond, "%d: %v", i, d)
+	}
+	assert.Len(t, times, mostInstances)
+}

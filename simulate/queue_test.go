@@ -34,7 +34,7 @@ func (m *queueModel) run(load Load, latency Durations, seed uint64) {
 		if err != nil || !ok {
 			return
 		}
-		at := max(last, q.At+time.Duration(1+i%phases))
+		at := max(last+1, q.At+time.Duration(1+i%phases))
 		last = at
 		slices.Sort(free)
 		begin := max(at, free[0])

@@ -79,3 +79,12 @@ func TestRun_RecordingChanges(t *testing.T) {
 	_, err = Run(t.Context(), s)
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
+
+// A recording of one instant has no length.
+func TestRun_RecordingOfOneInstant(t *testing.T) {
+	recording, err := RecordingOf([]Request{{}, {}})
+	require.NoError(t, err)
+	r := through(t, Scenario{Load: Load{Recording: recording}})
+	assert.EqualValues(t, 2, r.Total.Satisfied)
+	checkView(t, r)
+}

@@ -34,8 +34,11 @@ func TestRun_RepeatsItself(t *testing.T) {
 	hashes := make([]string, n)
 	run := func(i int) {
 		s, file := randomScenario(uint64(i))
-		if i == 0 {
+		switch i {
+		case 0:
 			s, file = everything(), "everything"
+		case 1:
+			s, file = cutOff(), "cut off"
 		}
 		r, err := Run(t.Context(), s)
 		if assert.NoError(t, err, file) {
@@ -86,6 +89,22 @@ pipelines:
 		Load:      Load{For: 5 * time.Second, Keys: many(200), Open: &Open{Poisson: true, Rate: ConstantRate{Rate: 300}}},
 		Service:   Service{Latency: exp(20 * time.Millisecond), Capacity: 10, FailureRate: 0.25},
 		Clients:   Clients{Timeout: time.Second},
+	}
+}
+
+// cutOff is a scenario that is cut off with work in flight, of which a part waits for the permit that another part gives back.
+func cutOff() Scenario {
+	const file = `
+pipelines:
+  p:
+    strategies:
+      - retry: {max_retries: 2, delay: 1ms, jitter: true}
+      - rate_limiter: {concurrency: {permit_limit: 1, queue_limit: 3000, queue_order: newest_first}}
+`
+	return Scenario{
+		Config:  File("cut.yaml", []byte(file), nil),
+		Load:    Load{For: time.Second, Keys: many(200), Open: &Open{Rate: ConstantRate{Rate: 3000}}},
+		Service: Service{Latency: Fixed{2 * time.Minute}},
 	}
 }
 
@@ -148,7 +167,7 @@ func randomScenario(seed uint64) (s Scenario, file string) {
 		Service: Service{
 			Latency: exp(time.Duration(r.IntN(50)) * time.Millisecond), Capacity: r.IntN(2) * (1 + r.IntN(20)), QueueLimit: r.IntN(3) * 10,
 			FailureRate: 0.3 * r.Float64(), StopsCanceled: r.IntN(2) == 0,
-			Periods: []Period{{From: time.Second, To: 1500 * time.Millisecond, FailureRate: 1}},
+			Periods: []Period{{From: time.Second, To: 1500 * time.Millisecond, FailureRate: new(1.0)}},
 		},
 		Clients: Clients{Timeout: time.Duration(r.IntN(2)*r.IntN(1000)) * time.Millisecond, OnRejection: reaction(), OnFailure: reaction()},
 	}

@@ -61,8 +61,8 @@ type Counts struct {
 	Offered int64 `json:"offered"`
 	// Admitted is how many executions reached the service.
 	Admitted int64 `json:"admitted"`
-	// Queued is how many executions waited for a permit, whether they got it or not. Up to 3 ms for the answer of a store are
-	// not counted as a wait.
+	// Queued is how many executions waited for a permit, whether they got it or not. Up to 3 ms for the answer of a store,
+	// and 6 ms with hundreds of instances, are not counted as a wait.
 	Queued int64 `json:"queued"`
 	// Rejected is how many executions ended with a rejection by a limiter, a circuit breaker or another strategy. A timeout
 	// is no rejection.
@@ -120,7 +120,7 @@ type KeyResult struct {
 	// Count is how many keys there were.
 	Count int `json:"count"`
 	// Jain is Jain's index of what keys got relative to their fair shares: 1 if each got its share, 1/n if one of n keys
-	// got everything. See Jain, Chiu and Hawe, "A Quantitative Measure of Fairness" (1984).
+	// got everything, and 0 if nothing was admitted that could be compared. See Jain, Chiu and Hawe, "A Quantitative Measure of Fairness" (1984).
 	Jain float64 `json:"jain"`
 	// Starved is how many keys got nothing although their fair share was at least one execution.
 	Starved int `json:"starved"`
@@ -174,12 +174,7 @@ type keyCounts struct{ offered, admitted, rejected int64 }
 // Counts are sums. Waiting, Running and the quantiles are the largest of the points, which is an upper bound of what a
 // quantile of all of them is; the mean is exact.
 func (r *Result) merged(limit int) ([]Point, time.Duration) {
-	return r.mergedBy((len(r.Series) + limit - 1) / limit)
-}
-
-// mergedBy is merged with n successive points made one.
-func (r *Result) mergedBy(n int) ([]Point, time.Duration) {
-	interval := max(r.Interval, 1)
+	n, interval := (len(r.Series)+limit-1)/limit, max(r.Interval, 1)
 	if n <= 1 {
 		return r.Series, interval
 	}

@@ -1,14 +1,23 @@
 package simulate
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/strategies/chaos"
+	"github.com/weir-go/weir/strategies/hedge"
 )
 
 // runFile simulates a file under a load of 10 requests a second for a minute.
@@ -106,4 +115,72 @@ func TestResult_LengthOfRecording(t *testing.T) {
 	})
 	table := string(written(t, r.WriteTable))
 	assert.True(t, strings.HasPrefix(table, "Simulation of pipeline p: 1.5s of requests\n"), table)
+}
+
+// A picture of several results has the same load at the same height, also of one that ends much later and has wider bars.
+func TestWriteResultsSVG_SameLoad(t *testing.T) {
+	short := runFile(t, "pipelines: {p: {strategies: [{timeout: {timeout: 10s}}]}}", func(*Scenario) {})
+	long := *short
+	for len(long.Series) < 5*chartPoints {
+		long.Series = append(long.Series, Point{At: time.Duration(len(long.Series)) * long.Interval})
+	}
+	most := func(r *Result) float64 { return slices.Max(admittedChart("x", r).Series[0].Values) }
+	assert.InEpsilon(t, most(short), most(&long), 0.2)
+}
+
+// The latencies of an interval are not kept after it.
+func TestCollector_Memory(t *testing.T) {
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	now, before := time.Duration(0), heap()
+	c := newCollector(&Scenario{Interval: time.Second}, func() time.Duration { return now })
+	for range 10_000 {
+		c.ended(&request{begun: now - time.Second}, nil)
+		now += time.Second
+	}
+	assert.Less(t, int64(heap()-before), int64(20_000_000))
+	r := c.finish(nil)
+	assert.Equal(t, time.Second, r.Series[0].Latency.P50)
+	assert.Equal(t, time.Second, r.Series[9_999].Latency.P50)
+	assert.EqualValues(t, 1, r.Series[9_999].Latency.Count)
+}
+
+// A failure counts for the strategy that failed in place of those behind it, whatever its error is.
+func TestResult_FailedStrategy(t *testing.T) {
+	fails := func(name string, err error) pipeline.Strategy { return failing{name, err} }
+	for want, strategies := range map[string][]pipeline.Strategy{
+		"p/Late":  {chaos.NewFault(nil), fails("Late", context.DeadlineExceeded)},
+		"p/Own":   {fails("Outer", nil), fails("Own", errors.New("boom")), fails("Inner", nil)},
+		"p/Fault": {hedge.New(nil), chaos.NewFault(&chaos.FaultOptions{Options: chaos.Options{Name: "Fault", Enabled: true, Rate: 1}})},
+	} {
+		r := through(t, Scenario{
+			Load: constant(10, time.Second),
+			Config: func(*Setup) (registry.Change, error) {
+				return registry.Change{Define: map[string]registry.BuildFunc{"p": func(b *registry.Builder) error {
+					b.Add(strategies...)
+					return nil
+				}}}, nil
+			},
+		})
+		assert.Equal(t, map[string]int64{want: 10}, r.Failures)
+	}
+}
+
+// failing fails with its error, if it has one.
+type failing struct {
+	name string
+	err  error
+}
+
+func (f failing) Name() string { return f.name }
+
+func (f failing) Execute(ctx context.Context, next pipeline.Next) (any, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	return next.Run(ctx)
 }

@@ -143,7 +143,7 @@ type Named struct {
 }
 
 // WriteResultsSVG writes a picture of several results beside each other, such as what different limiters do under the
-// same load: for each, how many executions were admitted of the offered ones, per interval, with the same scales.
+// same load: for each, how many executions per second were admitted of the offered ones, with the same scales.
 // The window with the most permits is marked, by the first of Result.Most. It returns an error if there are no results,
 // or one is nil, or w does.
 func WriteResultsSVG(w io.Writer, title string, results ...Named) error {
@@ -159,7 +159,7 @@ func WriteResultsSVG(w io.Writer, title string, results ...Named) error {
 		p.Charts[i] = admittedChart(shownName(named.Name, 80), named.Result)
 		all[i] = &p.Charts[i]
 	}
-	p.Subtitle = []string{"Executions per interval, with the same scales"}
+	p.Subtitle = []string{"Executions per second, with the same scales"}
 	render.SameScale(all...)
 	return p.WriteSVG(w)
 }
@@ -170,11 +170,11 @@ func admittedChart(name string, r *Result) render.Chart {
 	back := render.Series{Name: "offered", Shape: render.Back, Color: render.Grey, Step: step}
 	front := render.Series{Name: "admitted", Shape: render.Bars, Color: render.Blue, Step: step}
 	for i := range points {
-		back.Values = append(back.Values, float64(points[i].Offered))
-		front.Values = append(front.Values, float64(points[i].Admitted))
+		back.Values = append(back.Values, float64(points[i].Offered)/step.Seconds())
+		front.Values = append(front.Values, float64(points[i].Admitted)/step.Seconds())
 	}
 	c := render.Chart{
-		Title: name, Until: until(r), Unit: render.Whole, Series: []render.Series{back, front}, Empty: "no executions",
+		Title: name, Until: until(r), Series: []render.Series{back, front}, Empty: "no executions",
 		Note: fmt.Sprintf("%s of %s admitted", render.Share(r.Total.Admitted, r.Total.Offered), render.Count(r.Total.Offered)),
 	}
 	if len(r.Most) > 0 && r.Most[0].Permits > 0 {
@@ -291,9 +291,12 @@ func fairnessTable(r *Result) render.Table {
 	k := &r.Keys
 	t := keysTable("Fairness to keys", k.Worst)
 	t.Empty = "no keys"
-	if k.Count > 0 {
+	switch {
+	case k.given():
 		t.Note = fmt.Sprintf("%s; Jain's index %s (1 is fair); %s starved.", render.Plural(int64(k.Count), "key", "keys"), formatIndex(k.Jain), render.Count(int64(k.Starved)))
 		t.Empty = "no key got less than its fair share"
+	case k.Count > 0:
+		t.Empty = render.Plural(int64(k.Count), "key", "keys") + "; nothing was admitted to compare"
 	}
 	if k.Unkept > 0 {
 		t.Note += fmt.Sprintf(" %s had further keys, which are not compared.", render.Plural(k.Unkept, "execution", "executions"))

@@ -55,9 +55,11 @@ func TestScenario_Validate(t *testing.T) {
 		"Service.FailureRate":            func(s *Scenario) { s.Service.FailureRate = 1.1 },
 		"Service.Periods[0].From":        func(s *Scenario) { s.Service.Periods = []Period{{From: -1, To: 1}} },
 		"Service.Periods[0].To":          func(s *Scenario) { s.Service.Periods = []Period{{From: 1, To: 1}} },
-		"Service.Periods[0].FailureRate": func(s *Scenario) { s.Service.Periods = []Period{{To: 1, FailureRate: math.NaN()}} },
+		"Service.Periods[0].FailureRate": func(s *Scenario) { s.Service.Periods = []Period{{To: 1, FailureRate: new(math.NaN())}} },
 		"Service.Periods[0].Latency":     func(s *Scenario) { s.Service.Periods = []Period{{To: 1, Latency: (*Fixed)(nil)}} },
 		"Service.Periods[0].Capacity":    func(s *Scenario) { s.Service.Periods = []Period{{To: 1, Capacity: -1}} },
+
+		"Load.Recording": func(s *Scenario) { s.Load = Load{Recording: &Recording{}} },
 
 		"Clients.Timeout":                func(s *Scenario) { s.Clients.Timeout = -1 },
 		"Clients.OnRejection.MaxRetries": func(s *Scenario) { s.Clients.OnRejection.MaxRetries = -1 },
@@ -80,7 +82,7 @@ func TestScenario_Validate_IntervalOfRecording(t *testing.T) {
 	r, err := RecordingOf([]Request{{At: 30 * 24 * time.Hour}})
 	require.NoError(t, err)
 	s := Scenario{Config: config(window30), Load: Load{Recording: r}, Interval: time.Millisecond}
-	assert.ErrorContains(t, s.Validate(), "Interval must be at least 25.92s for a load of 720h0m0.000000001s")
+	assert.ErrorContains(t, s.Validate(), "Interval must be at least 25.92s for a load of 720h0m0s")
 	s.Interval = time.Minute
 	assert.NoError(t, s.Validate())
 }

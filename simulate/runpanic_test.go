@@ -1,13 +1,16 @@
 package simulate
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
 )
 
@@ -57,4 +60,28 @@ func TestRun_Panics(t *testing.T) {
 			assert.NotContains(t, err.Error(), "did not end")
 		})
 	}
+}
+
+// A quitter ends the goroutine of its tenth execution.
+type quitter struct{ calls int }
+
+func (q *quitter) Execute(ctx context.Context, next pipeline.Next) (any, error) {
+	if q.calls++; q.calls == 10 {
+		runtime.Goexit()
+	}
+	return next.Run(ctx)
+}
+
+// So does a request that ends its goroutine, as a failed assertion of a test does.
+func TestRun_RequestEndsGoroutine(t *testing.T) {
+	_, err := Run(t.Context(), Scenario{
+		Config: func(*Setup) (registry.Change, error) {
+			return registry.Change{Define: map[string]registry.BuildFunc{"p": func(b *registry.Builder) error {
+				b.Add(new(quitter))
+				return nil
+			}}}, nil
+		},
+		Load: constant(100, time.Second), Service: Service{Latency: Fixed{50 * ms}},
+	})
+	assert.EqualError(t, err, "simulate: a function of the scenario or of its pipelines ended its goroutine")
 }

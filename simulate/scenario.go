@@ -55,8 +55,8 @@ type Config func(s *Setup) (registry.Change, error)
 // load, a number of clients each wait for an answer before they send again, as workers of a pool do: they slow down with
 // the service. Which of the two it is decides what an overload looks like, so there is no default.
 type Load struct {
-	// For is how long requests arrive. Required, except for a Recording: there 0 means its whole length. A longer For than
-	// the Recording adds no requests.
+	// For is how long requests arrive. Required, except for a Recording: there 0 means its whole length, with the request at its
+	// end. A longer For than the Recording adds no requests.
 	For time.Duration
 	// Open makes requests arrive by a rate.
 	Open *Open
@@ -142,9 +142,8 @@ type Period struct {
 	// From is when the period begins, and To when it ends, after the beginning of the simulation. To is required, and later
 	// than From.
 	From, To time.Duration
-	// FailureRate is the share of calls that fail, from 0 to 1, in place of that of the service: 0 means that no call fails,
-	// and 1 is an outage.
-	FailureRate float64
+	// FailureRate is the share of calls that fail, from 0 to 1: new(1.0) is an outage. If nil, that of the service applies.
+	FailureRate *float64
 	// Latency is how long a call takes. If nil, that of the service applies.
 	Latency Durations
 	// Capacity is how many calls are served at a time. 0 means as many as the service says.
@@ -173,7 +172,8 @@ type Reaction struct {
 	Backoff retry.Backoff
 	// MaxDelay bounds the delay, but not the time that RetryAfter asks for. 0 means that there is no limit.
 	MaxDelay time.Duration
-	// Jitter draws each delay from 0 to what it would be without Jitter. If false, delays are not random.
+	// Jitter draws each delay from 0 to what it would be without Jitter, and adds up to a quarter of that to the time that
+	// RetryAfter asks for. If false, delays are not random.
 	Jitter bool
 	// RetryAfter makes a client wait at least as long as the error asks for, see
 	// [github.com/weir-go/weir/pipeline.RetryAfter]. If false, clients ignore that.
@@ -191,7 +191,7 @@ const (
 
 func (s Scenario) withDefaults() Scenario {
 	if r := s.Load.Recording; r != nil && s.Load.For == 0 {
-		s.Load.For = r.Length + 1 // the last request is before the end
+		s.Load.For = r.Length
 	}
 	s.Instances = cmp.Or(s.Instances, 1)
 	s.Interval = cmp.Or(s.Interval, max(s.Load.For/defaultPoints, shortestInterval))
@@ -249,6 +249,9 @@ func (l *Load) validate(p *validate.Problems) {
 		p.Positive("Load.For", l.For)
 	} else {
 		p.NotNegative("Load.For", l.For)
+		if l.Recording.requests == nil {
+			p.Add("Load.Recording", nil, "must be made by ReadCSV, ReadAccessLog or RecordingOf")
+		}
 	}
 	if l.For > input.Longest {
 		p.Add("Load.For", l.For, "must be at most %v", input.Longest)
@@ -274,7 +277,9 @@ func (s *Service) validate(p *validate.Problems) {
 	for i, period := range s.Periods {
 		path := fmt.Sprintf("Service.Periods[%d].", i)
 		fromTo(p, path, period.From, period.To)
-		share(p, path+"FailureRate", period.FailureRate)
+		if period.FailureRate != nil {
+			share(p, path+"FailureRate", *period.FailureRate)
+		}
 		include(p, path+"Latency", period.Latency, false)
 		p.AtLeast(path+"Capacity", period.Capacity, 0)
 	}

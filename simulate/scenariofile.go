@@ -110,7 +110,7 @@ type closedFile struct {
 type serviceFile struct {
 	Latency       *durationsFile `yaml:"latency,omitempty" doc:"How long a call takes, once it is served. It takes no time unless set."`
 	Capacity      int            `yaml:"capacity,omitempty" reload:"least=0" doc:"How many calls are served at a time; the others wait for their turn. There is no limit unless set."`
-	QueueLimit    int            `yaml:"queue_limit,omitempty" reload:"off,least=0" doc:"How many calls can wait; further ones fail at once. There is no limit unless set; with off, none can wait."`
+	QueueLimit    int            `yaml:"queue_limit,omitempty" reload:"off,least=1" doc:"How many calls can wait; further ones fail at once. There is no limit unless set; with off, none can wait."`
 	FailureRate   float64        `yaml:"failure_rate,omitempty" reload:"least=0,most=1" doc:"The share of calls that fail, from 0 to 1."`
 	StopsCanceled bool           `yaml:"stops_canceled,omitempty" doc:"The service drops a call when its caller has given up. The call keeps its place unless set, as in most services."`
 	Periods       []periodFile   `yaml:"periods,omitempty" doc:"Times in which the service is different, such as an outage. Where several overlap, the last one counts."`
@@ -132,7 +132,7 @@ func (s serviceFile) service() Service {
 type periodFile struct {
 	From        time.Duration  `yaml:"from,omitempty" doc:"When the period begins, after the beginning of the simulation."`
 	To          time.Duration  `yaml:"to" doc:"When the period ends, after the beginning of the simulation."`
-	FailureRate float64        `yaml:"failure_rate,omitempty" reload:"least=0,most=1" doc:"The share of calls that fail, from 0 to 1; 1 is an outage."`
+	FailureRate *float64       `yaml:"failure_rate,omitempty" reload:"least=0,most=1" doc:"The share of calls that fail, from 0 to 1; 1 is an outage. It is that of the service unless set."`
 	Latency     *durationsFile `yaml:"latency,omitempty" doc:"How long a call takes that begins in the period; that of the service unless set."`
 	Capacity    int            `yaml:"capacity,omitempty" reload:"least=0" doc:"How many calls are served at a time; that of the service unless set."`
 }

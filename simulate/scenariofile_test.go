@@ -30,7 +30,7 @@ func TestParseScenario(t *testing.T) {
 		},
 		Service: simulate.Service{
 			Latency: simulate.LogNormal{Median: 20 * ms, P99: 150 * ms}, Capacity: 16,
-			Periods: []simulate.Period{{From: 3 * time.Minute, To: 5 * time.Minute, FailureRate: 1}},
+			Periods: []simulate.Period{{From: 3 * time.Minute, To: 5 * time.Minute, FailureRate: new(1.0)}},
 		},
 		Clients: simulate.Clients{
 			Timeout:     2 * time.Second,
@@ -85,6 +85,9 @@ func TestParseScenario_Kinds(t *testing.T) {
 	none, err := simulate.ParseScenario("x.yaml", []byte("service: {queue_limit: off}\n$schema: x"))
 	require.NoError(t, err)
 	assert.Equal(t, simulate.Scenario{Service: simulate.Service{QueueLimit: -1}}, none)
+	fails, err := simulate.ParseScenario("x.yaml", []byte("service: {periods: [{to: 1m}, {to: 1m, failure_rate: 0}]}"))
+	require.NoError(t, err)
+	assert.Equal(t, []simulate.Period{{To: time.Minute}, {To: time.Minute, FailureRate: new(0.0)}}, fails.Service.Periods)
 }
 
 func TestParseScenario_Invalid(t *testing.T) {
@@ -102,6 +105,8 @@ func TestParseScenario_Invalid(t *testing.T) {
 		"load: {keys: {zipf: {count: 0, exponent: 1}}}":                                 "load.keys.zipf.count: count must be at least 1",
 		"load: {closed: {clients: 0, think: {fixed: 1s}}}":                              "load.closed.clients: must be at least 1",
 		"service: {failure_rate: 1.5}":                                                  "service.failure_rate: must be at most 1",
+		"service: {periods: [{to: 1m, failure_rate: 1.5}]}":                             "service.periods[0].failure_rate: must be at most 1",
+		"service: {queue_limit: 0}":                                                     "service.queue_limit: must be at least 1, found 0",
 		"service: {periods: [{from: 5m, to: 3m}]}":                                      "service.periods[0].to: to must be more than from, which is 5m0s",
 		"service: {latency: {fixed: -1s}}":                                              "service.latency.fixed: fixed must be at least 0",
 		"clients: {on_rejection: {backoff: cubic}}":                                     `must be "constant", "linear" or "exponential"`,

@@ -77,7 +77,7 @@ func TestService_Periods(t *testing.T) {
 		Load:     constant(100, 10*time.Second),
 		Interval: time.Second,
 		Service: Service{Latency: Fixed{ms}, Periods: []Period{
-			{From: 1 * time.Second, To: 5 * time.Second, FailureRate: 1, Latency: Fixed{20 * ms}},
+			{From: 1 * time.Second, To: 5 * time.Second, FailureRate: new(1.0), Latency: Fixed{20 * ms}},
 			{From: 3 * time.Second, To: 4 * time.Second},
 			{From: 7 * time.Second, To: 8 * time.Second, Latency: Fixed{5 * ms}},
 		}},
@@ -93,6 +93,21 @@ func TestService_Periods(t *testing.T) {
 			assert.LessOrEqual(t, p.Latency.P90, 2*ms, "the last of two periods counts, and only that: %d", i)
 		}
 	}
+}
+
+// A period has the failure rate of the service unless it has its own, also one of 0.
+func TestService_FailureRateOfPeriods(t *testing.T) {
+	r := through(t, Scenario{
+		Load:     constant(100, 3*time.Second),
+		Interval: time.Second,
+		Service: Service{FailureRate: 1, Periods: []Period{
+			{From: time.Second, To: 2 * time.Second, Latency: Fixed{ms}},
+			{From: 2 * time.Second, To: 3 * time.Second, FailureRate: new(0.0)},
+		}},
+	})
+	assert.Greater(t, r.Series[0].Failed, int64(95))
+	assert.Greater(t, r.Series[1].Failed, int64(95))
+	assert.Zero(t, r.Series[2].Failed)
 }
 
 // Calls that wait are served as soon as there is more capacity, and calls that are served go on when there is less.
@@ -156,4 +171,18 @@ func TestScenario_Instances(t *testing.T) {
 		Load:   constant(100, 1900*ms), Instances: 3,
 	})
 	assert.EqualValues(t, 60, r.Total.Admitted, "all have one")
+}
+
+// The queue of a service that drops calls does not grow with those it has dropped.
+func TestServing_QueueOfDropped(t *testing.T) {
+	r := &run{start: time.Now()}
+	r.collector = newCollector(&Scenario{Interval: time.Hour}, r.now)
+	s := &serving{run: r, options: &Service{Capacity: 1, StopsCanceled: true}, running: 1}
+	for range 10_000 {
+		c := &call{}
+		s.queue = append(s.queue, c)
+		s.waiting++
+		s.leave(c)
+	}
+	assert.Less(t, len(s.queue), 100)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/weir-go/weir/internal/saturate"
@@ -46,7 +47,10 @@ func (s *serving) now() (latency Durations, capacity int, failureRate float64) {
 		if p.From > now || now >= p.To {
 			continue
 		}
-		latency, capacity, failureRate = s.options.Latency, s.options.Capacity, p.FailureRate
+		latency, capacity, failureRate = s.options.Latency, s.options.Capacity, s.options.FailureRate
+		if p.FailureRate != nil {
+			failureRate = *p.FailureRate
+		}
 		if p.Capacity > 0 {
 			capacity = p.Capacity
 		}
@@ -147,6 +151,9 @@ func (s *serving) end(c *call) {
 		s.running--
 	} else {
 		s.waiting--
+		if len(s.queue) > 2*s.waiting+64 {
+			s.queue = slices.DeleteFunc(s.queue, func(c *call) bool { return c.over })
+		}
 	}
 	s.run.inService(-1)
 	s.next()

@@ -34,7 +34,8 @@ type Setup struct {
 // instance, it returns the same Store. Run closes it after the registries; the Config must not.
 //
 // The limiters are those of package store, and their state is in memory. A call of the store takes about a millisecond. It
-// takes 2 µs longer in each instance than in the one before, so that the instances do not ask at the same instant.
+// takes up to 2 µs longer in each instance than in the one before, so that the instances do not ask at the same instant, and
+// in none more than about two milliseconds.
 func (s *Setup) Store(name string) *store.Store {
 	s.Assume(fmt.Sprintf("The store %q is simulated in memory, and a call of it takes about a millisecond.", name))
 	key := storeKey{name, s.Instance}
@@ -49,10 +50,10 @@ func (s *Setup) Store(name string) *store.Store {
 	}
 	opened := weir.Must(store.New(&memory{
 		Memory: s.run.memories[name], seed: s.run.scenario.Seed, key: key,
-		halfway: (time.Millisecond + time.Duration(s.Instance+1)*storeSpread) / 2,
+		halfway: s.run.callTime(s.Instance) / 2,
 	}, nil))
 	s.run.stores[key] = opened
-	s.run.answer = storeAnswer + 3*time.Duration(s.run.scenario.Instances)*storeSpread
+	s.run.answer = 3 * s.run.callTime(s.run.scenario.Instances-1)
 	s.run.onClose = append(s.run.onClose, opened.Close)
 	return opened
 }
@@ -202,13 +203,19 @@ type storeKey struct {
 	instance int
 }
 
-// storeSpread is how much longer a call takes in each instance than in the one before. It is no round number, so that no
-// answer comes at the moment of a tick or an arrival.
-const storeSpread = 2018 * time.Nanosecond
+// storeSpread is how much longer a call takes in each instance than in the one before, if they are fewer than manyInstances.
+// It is no round number, so that no answer comes at the moment of a tick or an arrival.
+const (
+	storeSpread   = 2018 * time.Nanosecond
+	manyInstances = 500
+)
 
-// storeAnswer is how long an execution can be without the answer of a store and still has not waited for a permit: the
-// time of its call, after a call that was under way when it asked, and a reserve.
-const storeAnswer = 3 * time.Millisecond
+// callTime returns how long a call of a store takes in an instance. It takes at most a millisecond longer in the last one
+// than in the first. An execution can be without the answer three times as long as the longest call takes, and still has
+// not waited for a permit: the time of its call, after a call that was under way when it asked, and a reserve.
+func (r *run) callTime(instance int) time.Duration {
+	return time.Millisecond + time.Duration(instance+1)*(storeSpread/time.Duration(1+r.scenario.Instances/manyInstances))
+}
 
 // A memory is the backend of one instance's Store: the Memory that all instances share, behind a network.
 type memory struct {

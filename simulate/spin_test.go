@@ -41,3 +41,27 @@ func TestRun_RetriesThatNeverEnd(t *testing.T) {
 	require.EqualValues(t, 1, r.Total.Unfinished)
 	require.EqualValues(t, 1, r.Total.Satisfied)
 }
+
+// TestRun_LongSpins runs a request whose retries only the cut ends when its rests have become long.
+func TestRun_LongSpins(t *testing.T) {
+	r, err := Run(t.Context(), Scenario{
+		Load: Load{For: 20 * time.Hour, Open: &Open{Rate: Bursts{Size: 2}}},
+		Config: config(`{pipelines: {p: {strategies: [{retry: {max_retries: forever, delay: off, ignore_retry_after: true}},
+			{rate_limiter: {fixed_window: {permit_limit: 1, window: 87600h}}}]}}}`),
+	})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, r.Total.Unfinished)
+}
+
+// TestRun_LongRetries runs a request that is tried again so often, every 100 ms, that it passes more gates than a task may at
+// one instant. It needs no rests.
+func TestRun_LongRetries(t *testing.T) {
+	r, err := Run(t.Context(), Scenario{
+		Load: Load{For: 2 * time.Hour, Open: &Open{Rate: Bursts{Size: 2}}},
+		Config: config(`{pipelines: {p: {strategies: [{retry: {max_retries: forever, delay: 100ms, ignore_retry_after: true}},
+			{rate_limiter: {fixed_window: {permit_limit: 1, window: 7000050ms}}}]}}}`),
+	})
+	require.NoError(t, err)
+	require.EqualValues(t, 2, r.Total.Satisfied)
+	require.InDelta(t, 7000050*time.Millisecond, r.Latency.Max, float64(150*time.Millisecond))
+}

@@ -100,7 +100,7 @@ func TestRun_RetryBudgetBound(t *testing.T) {
 			Config: config(`{budgets: {few: {ratio: 0.1, min_per_second: -1}}, pipelines: {p: {strategies: [
 				{retry: {max_retries: 3, delay: 10ms, jitter: true` + budget + `}}]}}}`),
 			Load:    constant(200, 20*time.Second),
-			Service: Service{Latency: Exponential{5 * time.Millisecond}, FailureRate: 0.05, Periods: []Period{{From: 5 * time.Second, To: 15 * time.Second, FailureRate: 1}}},
+			Service: Service{Latency: Exponential{5 * time.Millisecond}, FailureRate: 0.05, Periods: []Period{{From: 5 * time.Second, To: 15 * time.Second, FailureRate: new(1.0)}}},
 		})
 		require.NoError(t, err)
 		return r

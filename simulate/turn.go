@@ -51,8 +51,9 @@ type task struct {
 	resume  chan struct{}
 	closed  bool
 
-	passes int           // how often it went on without a rest
-	spins  time.Time     // when it rested first; the zero Time if it has not
+	now    time.Time     // when it passed a gate, or ended its last rest
+	passes int           // how many gates it has passed since then, or since its last rest
+	spins  time.Time     // when it rested first; the zero Time if the time has moved on by itself since
 	asking bool          // whether it is in front of a limiter
 	asked  time.Duration // since when
 
@@ -75,6 +76,9 @@ func taskOf(ctx context.Context) *task {
 // Take returns when t has the turn. Only the goroutine of t calls it. If the run has ended, Take ends the goroutine.
 func (t *task) Take() {
 	s := t.turns
+	if now := time.Now(); !now.Equal(t.now) {
+		t.now, t.passes, t.spins = now, 0, time.Time{}
+	}
 	if s.holder.Load() == t {
 		if t.passes++; t.passes < mostPasses {
 			return
@@ -90,8 +94,9 @@ func (t *task) Take() {
 }
 
 // A retry without a delay and without an end would go on forever at one instant. So a task rests when it has passed
-// mostPasses gates, and again after every spinPasses. A rest is a hundredth of the time since the first one: the instant
-// that ends the retries is found to one part in a hundred, and retries that nothing ends take few rests.
+// mostPasses gates at one instant, and again after every spinPasses. A rest is a hundredth of the time since the first one:
+// the instant that ends the retries is found to one part in a hundred, and retries that nothing ends take few rests. The
+// cut does not wake a task that rests, so a rest is shorter than afterCut.
 const (
 	mostPasses    = 10_000
 	spinPasses    = 100
@@ -103,7 +108,8 @@ func (t *task) rest() {
 		t.spins = time.Now()
 	}
 	t.passes = mostPasses - spinPasses
-	time.Sleep(max(time.Since(t.spins)/100, shortestPause))
+	time.Sleep(min(max(time.Since(t.spins)/100, shortestPause), afterCut/2))
+	t.now = time.Now()
 }
 
 // await waits until t has the turn. If the run has ended, await ends the goroutine.

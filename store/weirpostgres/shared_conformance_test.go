@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/drill"
@@ -17,7 +19,8 @@ func TestSharedConformance(t *testing.T) {
 	schema := freshSchema(t, pool)
 	steerable(t, pool, schema)
 	drill.Conformance(t, store.Options{NoListen: true}, func(t testing.TB) backend.Backend {
-		b := newSteered(t, url+"&synchronous_commit=off", schema)
+		// Each case connects anew, and a connection costs more than what a case asks.
+		b := newSteered(t, url+"&synchronous_commit=off", schema, func(c *pgxpool.Config) { c.MaxConns = 2 })
 		b.now = func() int64 { return time.Now().UnixMicro() }
 		return b
 	})

@@ -108,13 +108,13 @@ func (c *call) serve(ctx context.Context, i int) (response any, err error) {
 // serveThrough runs the rest of the call, the policies after number i and the handler, in the pipeline of policy i.
 func (c *call) serveThrough(ctx context.Context, i int) (response any, err error) {
 	before := c.Held()
-	x := &handlerRun{once: c.stream != nil, failed: c.route.limits.options.Failed, next: func(ctx context.Context) (any, error) {
-		c.GiveBackFrom(before, false) // the permits that an earlier attempt took are spent
+	x := &handlerRun{once: c.stream != nil, failed: c.route.limits.options.Failed, repeat: c.Repeat, next: func(ctx context.Context) (any, error) {
+		c.Attempt(before)
 		return c.serve(ctx, i+1)
 	}}
 	response, err = x.run(ctx, c.route.policies[i])
 	if err != nil && x.attempts.Begun() == 0 {
-		c.GiveBackFrom(0, true)
+		c.TurnAway()
 	}
 	return response, err
 }
@@ -162,7 +162,7 @@ func endedByContext(err error) bool {
 
 // turnAway returns the error for a call that p does not admit. The earlier policies get back what they granted.
 func (c *call) turnAway(p *preparedPolicy, key string, refusal *admission.Refusal) error {
-	c.GiveBackFrom(0, true)
+	c.TurnAway()
 	return c.withQuota(newRejectedError(p, p.codeFor(refusal.Cause), refusal), p, c.Request, key)
 }
 

@@ -34,17 +34,11 @@ func (e *HandlerError) ErrorType() string { return codeText(e.Code) }
 var (
 	// errOnce: a strategy ran the handler of a stream again, or a handler while it was
 	// running.
-	errOnce error = &onceError{errors.New("weirgrpc: the handler cannot run again")}
+	errOnce error = exchange.Refusal("weirgrpc: the handler cannot run again")
 	// errNoAnswer: a strategy ended the execution without an error, without running
 	// the handler and without a response as the value.
 	errNoAnswer = fmt.Errorf("weirgrpc: the pipeline ended without an answer: %w", pipeline.ErrRejected)
 )
-
-// A onceError is an error that stops a retry.
-type onceError struct{ error }
-
-// Retryable returns false.
-func (onceError) Retryable() bool { return false }
 
 // A handlerRun is one call whose handler runs in a pipeline, as often as the strategies run it. The handler never runs
 // twice at once. If a strategy no longer waits for the handler, run still does: the permits of the call are held for the
@@ -52,6 +46,7 @@ func (onceError) Retryable() bool { return false }
 type handlerRun struct {
 	next   func(ctx context.Context) (any, error) // the policies after the pipeline, and the handler
 	once   bool                                   // the handler is that of a stream, which cannot run again
+	repeat func()                                 // is called before each attempt but the first
 	failed func(code codes.Code) bool             // see [LimitsOptions.Failed]
 
 	attempts exchange.Exchange[struct{}] // at running the handler
@@ -61,7 +56,7 @@ type handlerRun struct {
 
 // run runs the handler in the pipeline of p.
 func (x *handlerRun) run(ctx context.Context, p *preparedPolicy) (response any, err error) {
-	x.attempts.Repeat, x.attempts.Wait = func() bool { return !x.once }, true
+	x.attempts.Repeat, x.attempts.Wait = x.again, true
 	response, err = x.execute(ctx, p.Limit.Pipeline)
 	switch {
 	case err == nil && response != nil && !x.once:
@@ -74,6 +69,15 @@ func (x *handlerRun) run(ctx context.Context, p *preparedPolicy) (response any, 
 		err = errNoAnswer
 	}
 	return nil, x.failure(ctx, p, err)
+}
+
+// again reports whether another attempt may follow the last one, and prepares the call for it.
+func (x *handlerRun) again() bool {
+	if x.once {
+		return false
+	}
+	x.repeat()
+	return true
 }
 
 // execute runs the handler in the pipeline, and returns when no attempt is running any more.
@@ -103,6 +107,9 @@ func (x *handlerRun) attempt(ctx context.Context) (response any, err error) {
 	}
 	if x.failed(code) {
 		x.seen = &HandlerError{Code: code, Err: err}
+		if x.once {
+			x.seen = exchange.Final(x.seen)
+		}
 	}
 	return nil, x.seen
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
+	"github.com/weir-go/weir/strategies/hedge"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
@@ -147,9 +149,82 @@ func TestByPipeline_Retry(t *testing.T) {
 		later.check(t, 3, 3, 0)
 
 		runs = 0
+		began := time.Now()
 		_, err = runStream(t.Context(), l, 0, func(grpc.ServerStream) error { runs++; return broken })
 		assert.Equal(t, 1, runs)
 		assert.Equal(t, broken, err, "the client gets the error of the handler")
+		assert.Equal(t, began, time.Now(), "it does not wait for an attempt that cannot be made")
+	})
+}
+
+// What an attempt has used is spent, also if a later attempt is rejected, and the permits of earlier policies are held as long
+// as an attempt can follow.
+func TestByPipeline_RejectionOfALaterAttempt(t *testing.T) {
+	always := func(any, error) bool { return true }
+	for name, c := range map[string]struct {
+		script           []weirtest.Answer
+		released, undone int
+	}{
+		"the handler has run":             {[]weirtest.Answer{weirtest.Grant(), weirtest.Reject(0, "")}, 1, 0},
+		"the handler runs later":          {[]weirtest.Answer{weirtest.Reject(0, ""), weirtest.Grant()}, 1, 0},
+		"the handler has run in between":  {[]weirtest.Answer{weirtest.Reject(0, ""), weirtest.Grant(), weirtest.Reject(0, "")}, 1, 0},
+		"every attempt has been rejected": {[]weirtest.Answer{weirtest.Reject(0, "")}, 0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := yes()
+			l := weir.Must(NewLimits(&LimitsOptions{
+				Policies: map[string]Policy{
+					"before": {Limit: Of(before)},
+					"p":      {Limit: ByPipeline(weir.Must(pipeline.New("p", retry.New(&retry.Options{MaxRetries: 3, Delay: -1, Handle: always}))))},
+					"script": {Limit: Of(follows(c.script...))},
+				},
+				Methods: map[string][]string{"*": {"before", "p", "script"}},
+			}))
+			_, _, err := callUnary(t.Context(), l, unaryMethod, func(context.Context, any) (any, error) {
+				before.check(t, 1, 0, 0)
+				return nil, status.Error(codes.Internal, "broken")
+			})
+			assert.Error(t, err)
+			before.check(t, 1, c.released, c.undone)
+		})
+	}
+}
+
+// A client has not gone because a strategy has cancelled the wait of its call in a queue.
+func TestByPipeline_StrategyThatCancelsIsNoClientThatHasGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busy := slots(t, 1, 1)
+		require.True(t, weir.Must(busy.TryAcquire(t.Context(), 1)).Acquired())
+		cancels := strategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+			ctx, cancel := context.WithCancel(ctx)
+			defer time.AfterFunc(time.Second, cancel).Stop()
+			return next.Run(ctx)
+		})
+		l := weir.Must(NewLimits(&LimitsOptions{
+			Policies: map[string]Policy{"p": {Limit: ByPipeline(weir.Must(pipeline.New("p", cancels)))}, "busy": {Limit: Of(busy)}},
+			Methods:  map[string][]string{"*": {"p", "busy"}},
+		}))
+		_, _, err := callUnary(t.Context(), l, unaryMethod, answer)
+		assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, _, err = callUnary(gone, l, unaryMethod, answer)
+		assert.Equal(t, codes.Canceled, status.Code(err))
+	})
+}
+
+// An attempt that cannot be made says nothing about the handler.
+func TestByPipeline_BreakerDoesNotCountAnAttemptThatIsNotMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		breaker := circuitbreaker.New(&circuitbreaker.Options{FailureRatio: -1, ConsecutiveFailures: 1})
+		l := throughPipeline(t, hedge.New(&hedge.Options{Delay: time.Second}), breaker)
+		response, _, err := callUnary(t.Context(), l, unaryMethod, func(context.Context, any) (any, error) {
+			time.Sleep(time.Minute)
+			return "slow, but well", nil
+		})
+		require.NoError(t, err)
+		assert.Equal(t, "slow, but well", response)
+		assert.Equal(t, circuitbreaker.Closed, breaker.State())
 	})
 }
 

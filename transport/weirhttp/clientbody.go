@@ -32,8 +32,9 @@ type body struct {
 	base   io.ReadCloser // nil: there is nothing to close
 	duplex bool          // it can also be written, even after Read has returned io.EOF
 
-	reading sync.Mutex // held while source is read
-	source  io.Reader  // base, or what buffer has read of it
+	reading  sync.Mutex // held while source is read
+	source   io.Reader  // base, or what buffer has read of it
+	buffered bool       // it is that
 }
 
 // A duplexBody is the body of a response to an upgrade, which can also be written.
@@ -124,9 +125,10 @@ func (b *body) buffer() {
 		return
 	}
 	defer b.reading.Unlock()
-	if b.source != b.base {
+	if b.buffered {
 		return
 	}
+	b.buffered = true
 	defer b.closeUnread()
 	limit := time.AfterFunc(drainTime, func() { recovered.Call("weirhttp: closing a response's body", b.closeUnread) })
 	defer limit.Stop()

@@ -109,6 +109,25 @@ func TestTransport_CloseWhileReadingConcurrentSafe(t *testing.T) {
 	})
 }
 
+// A body of any type is read before the next attempt, also one whose values cannot be compared.
+func TestTransport_BodyThatCannotBeCompared(t *testing.T) {
+	answer := inTurn(503, 200)
+	number := -1
+	base := plainBase(func(r *http.Request) (*http.Response, error) {
+		number++
+		resp, err := answer(r, number)
+		resp.Body = struct {
+			io.ReadCloser
+			_ func()
+		}{ReadCloser: resp.Body}
+		return resp, err
+	})
+	resp, err := roundTripper(t, base, nil, retrying(retry.Options{Delay: -1})).RoundTrip(newRequest(t, http.MethodGet, url, ""))
+	require.NoError(t, err)
+	assert.Equal(t, 200, resp.StatusCode)
+	assert.NoError(t, resp.Body.Close())
+}
+
 // At most 4 KiB of a failure's body are read before the next attempt, for at most 50 ms.
 func TestTransport_DrainsTheBodyOfAFailure(t *testing.T) {
 	for each, c := range map[time.Duration]struct {

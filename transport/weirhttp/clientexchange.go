@@ -175,8 +175,8 @@ func (x *roundTrip) answer(err error, ended []*attempt) (*http.Response, error) 
 	if decided != nil && x.request.Context().Err() == nil {
 		return decided.response, nil
 	}
-	if final, ok := err.(*finalError); ok { //nolint:errorlint // only the outermost error: a finalError means nothing to the caller
-		err = final.error
+	if final, ok := err.(*exchange.FinalError); ok { //nolint:errorlint // only the outermost error: a FinalError means nothing to the caller
+		err = final.Unwrap()
 	}
 	return nil, err
 }
@@ -261,7 +261,7 @@ func (a *attempt) copyRequest(ctx context.Context, number int) (err error) {
 		}
 		if number > 0 {
 			if r.Body, err = x.open(); err != nil {
-				return &finalError{fmt.Errorf("weirhttp: the body for attempt %d: %w", number+1, err)}
+				return exchange.Final(fmt.Errorf("weirhttp: the body for attempt %d: %w", number+1, err))
 			}
 		}
 	}
@@ -278,7 +278,7 @@ func (a *attempt) endWithError(err error) error {
 	a.response, a.err = nil, err
 	_ = a.of.End(a, true)
 	if !a.of.Repeat() || permanent(err) {
-		return &finalError{err}
+		return exchange.Final(err)
 	}
 	return err
 }
@@ -369,15 +369,6 @@ func (e *StatusError) ErrorType() string { return strconv.Itoa(knownStatus(e.Res
 
 // Retryable reports whether the request may be sent again.
 func (e *StatusError) Retryable() bool { return e.attempt != nil && e.attempt.of.Repeat() }
-
-// A finalError says that no other attempt should follow. It is the error of an attempt of a Transport, or errOnce.
-type finalError struct{ error }
-
-func (e *finalError) Unwrap() error { return e.error }
-
-// Retryable returns false, which stops a retry with any Handle that respects it: the next attempt would be refused, or
-// fail in the same way, and the retry would have waited for nothing.
-func (e *finalError) Retryable() bool { return false }
 
 // permanent reports whether the server cannot be trusted, or does not speak TLS, which another attempt would not change.
 func permanent(err error) bool {

@@ -19,6 +19,7 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/timeout"
 	"github.com/weir-go/weir/transport/internal/admission"
 	"github.com/weir-go/weir/weirtest"
@@ -254,6 +255,25 @@ func TestServer_SlowClientHoldsNoPermitBeyondTheTimeout(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A handler that ran out of time because its client sends slowly is a failure for a breaker around it.
+func TestServer_SlowClientIsAFailureForABreaker(t *testing.T) {
+	versions(t, func(t *testing.T, http2 bool) {
+		breaker := circuitbreaker.New(&circuitbreaker.Options{FailureRatio: -1, ConsecutiveFailures: 1})
+		l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limit: Of(yes()), Timeout: time.Second}}}))
+		readsAll := handler(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.ReadAll(r.Body) })
+		limited := l.Handler(readsAll, "p")
+		s := serve(t, around(t, nil, breaker)(handler(func(w http.ResponseWriter, r *http.Request) {
+			limited.ServeHTTP(w, r)
+			time.Sleep(time.Second) // so that the end of the connection is known
+		})), http2)
+		if response, err := s.Client().Do(request(t, s, slowLoris(t))); err == nil { // over HTTP/1 the connection may be closed first
+			response.Body.Close()
+		}
+		synctest.Wait()
+		assert.Equal(t, circuitbreaker.Open, breaker.State())
+	})
 }
 
 // The read deadline does not disturb a handler that goes on within its Timeout after it has read the body.

@@ -2,12 +2,12 @@ package weirhttp
 
 import (
 	"context"
-	"errors"
 	"net/http"
 
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/timeout"
 	"github.com/weir-go/weir/transport/internal/admission"
+	"github.com/weir-go/weir/transport/internal/status"
 	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
 )
 
@@ -99,7 +99,7 @@ func (c *call) serveThrough(w http.ResponseWriter, r *http.Request, i int) {
 	p := c.route.policies[i]
 	before := c.Held()
 	x, err := p.handlers.run(w, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c.GiveBackFrom(before, false) // the permits that an earlier attempt took are spent
+		c.Attempt(before)
 		c.serve(w, r, i+1)
 	}))
 	if !x.answerInstead(w, r, err) {
@@ -107,9 +107,7 @@ func (c *call) serveThrough(w http.ResponseWriter, r *http.Request, i int) {
 	}
 	rejection := p.handlers.rejection(w, r, err)
 	rejection.Policy = p.Name
-	if p.options.Status != 0 && errors.Is(rejection.Err, pipeline.ErrRejected) {
-		rejection.Status = p.options.Status
-	}
+	rejection.Status = p.statusFor(status.Of(r.Context(), rejection.Err))
 	if x.attempts.Begun() > 0 {
 		reject(w, r, p.options.OnRejected, c.route.limits.options.Body, rejection)
 		return
@@ -120,7 +118,7 @@ func (c *call) serveThrough(w http.ResponseWriter, r *http.Request, i int) {
 
 // turnAway answers a request that p does not admit. The earlier policies get back what they granted.
 func (c *call) turnAway(w http.ResponseWriter, r *http.Request, p *preparedPolicy, key string, rejection Rejection) {
-	c.GiveBackFrom(0, true)
+	c.TurnAway()
 	handlerio.MarkRejected(w)
 	writeRetryAfter(w.Header(), rejection.RetryAfter)
 	if rejection.Err == nil {
@@ -129,11 +127,11 @@ func (c *call) turnAway(w http.ResponseWriter, r *http.Request, p *preparedPolic
 	reject(w, r, p.options.OnRejected, c.route.limits.options.Body, rejection)
 }
 
-// undo gives back what policies further out have granted to a request that a pipeline has shed, and removes what they have
-// told the client.
+// undo makes policies further out take back what they have granted to a request that a pipeline has shed, and removes what they
+// have told the client.
 func undo(w http.ResponseWriter, r *http.Request) {
 	for c := callOf(r.Context()); c != nil; c = callOf(c.Context) {
-		c.GiveBackFrom(0, true)
+		c.Shed()
 		if c.route.sendsQuotas {
 			transport.Fields.Remove(w.Header())
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/transport/internal/admission"
 	"github.com/weir-go/weir/transport/internal/exchange"
+	"github.com/weir-go/weir/transport/internal/status"
 	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
 )
 
@@ -76,7 +77,7 @@ func (e *answeredRejectionError) ErrorType() string { return strconv.Itoa(knownS
 var (
 	// errOnce: a strategy ran the handler again after it began to answer, while it
 	// was running, or with a request whose body the first run may have read.
-	errOnce error = &finalError{errors.New("weirhttp: the handler cannot run again")}
+	errOnce error = exchange.Refusal("weirhttp: the handler cannot run again")
 	// errNoAnswer: a strategy ended the execution without an error, without running
 	// the handler and without an [http.Handler] as the value.
 	errNoAnswer = fmt.Errorf("weirhttp: the pipeline ended without an answer: %w", pipeline.ErrRejected)
@@ -93,7 +94,7 @@ var (
 // Strategies find the request with [RequestFrom].
 //
 // If the pipeline ends with an error and has not run the handler, [Limits] further out get back what they have granted to
-// the request: a request that is shed costs nothing. Their quota headers are removed. An answer that a strategy gives in
+// the request when their handler has returned: a request that is shed costs nothing. Their quota headers are removed. An answer that a strategy gives in
 // place of the handler costs what a request costs.
 //
 // If [Limits] or a pipeline further inside reject the request with a status from 400 on, strategies see an error that
@@ -225,12 +226,16 @@ func (x *handlerRun) execute() (http.Handler, error) {
 	return pipeline.ExecuteValue(x, x.handlers.pipeline, x.attempt)
 }
 
-// Value returns the request for requestKey.
+// Value returns the request for requestKey, and the context of the client for [status.ClientKey].
 func (x *handlerRun) Value(key any) any {
-	if _, ok := key.(requestKey); ok {
+	switch key := key.(type) {
+	case requestKey:
 		return x.request
+	case status.ClientKey:
+		return key.Of(x.Context)
+	default:
+		return x.Context.Value(key)
 	}
-	return x.Context.Value(key)
 }
 
 // String returns only what never changes: fmt would read all fields, and race with attempts.
@@ -272,6 +277,9 @@ func (x *handlerRun) again() bool {
 		return false
 	}
 	x.response.RestoreHeader() // the last attempt may have prepared a header
+	for c := callOf(x.request.Context()); c != nil; c = callOf(c.Context) {
+		c.Repeat()
+	}
 	return true
 }
 
@@ -280,7 +288,11 @@ func (x *handlerRun) outcome(ctx context.Context) error {
 	switch w := x.response; {
 	case !w.Begun():
 		handlerio.AwaitEnd(ctx)
-		return pipeline.ContextError(ctx) // nil: the answer is an empty 200
+		err := pipeline.ContextError(ctx)
+		if err != nil && handlerio.HasBody(x.request) {
+			return exchange.Final(err)
+		}
+		return err // nil: the answer is an empty 200
 	case w.Hijacked():
 		return nil
 	case w.Rejected():

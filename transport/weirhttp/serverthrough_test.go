@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -16,9 +17,12 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
+	"github.com/weir-go/weir/strategies/hedge"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
+	"github.com/weir-go/weir/weirtest"
 )
 
 type handler = http.HandlerFunc
@@ -350,4 +354,117 @@ func TestThrough_AnswerHasNotTheHandlersHeader(t *testing.T) {
 			assert.Equal(t, []string{"outer"}, w.Result().Header["X-Of"])
 		})
 	}
+}
+
+// What an attempt has used is spent, also if a later attempt is shed.
+func TestThrough_RequestThatIsShedAfterAnAttemptIsSpent(t *testing.T) {
+	waits := handler(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	again := func() *pipeline.Pipeline {
+		return weir.Must(pipeline.New("again", retry.New(&retry.Options{MaxRetries: 1, Delay: -1}), timeout.New(time.Millisecond, nil)))
+	}
+	once := func() scripted { return follows(weirtest.Grant(), weirtest.Reject(0, "")) }
+	before, between := yes(), yes()
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
+		"before": {Limit: Of(before)}, "again": {Limit: ByPipeline(again())}, "between": {Limit: Of(between)}, "once": {Limit: Of(once())},
+	}}))
+	assert.Equal(t, 503, get(l.Handler(waits, "before", "again", "between", "once")).Code)
+	before.check(t, 1, 1, 0)
+	between.check(t, 2, 1, 1)
+
+	assert.Equal(t, 503, get(l.Handler(Through(again(), nil)(around(t, nil, ratelimit.New(once(), nil))(waits)), "before")).Code)
+	before.check(t, 2, 2, 0)
+}
+
+// A handler that answers by itself when a pipeline further inside sheds its request keeps its slot until it has returned.
+func TestThrough_ShedRequestKeepsItsSlotWhileTheHandlerRuns(t *testing.T) {
+	slots, tokens := concurrency(t, 1, 0), bucket(t, 10)
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"slots": {Limit: Of(slots)}, "tokens": {Limit: Of(tokens)}}}))
+	shed := around(t, nil, instead(nil, pipeline.ErrRejected))(served)
+	w := get(l.Handler(handler(func(w http.ResponseWriter, r *http.Request) {
+		shed.ServeHTTP(httptest.NewRecorder(), r)
+		assert.Zero(t, slots.Statistics().AvailablePermits)
+		_, _ = io.WriteString(w, "by a slow path")
+	}), "slots", "tokens"))
+	assert.Equal(t, "by a slow path", w.Body.String())
+	assert.EqualValues(t, 1, slots.Statistics().AvailablePermits)
+	assert.EqualValues(t, 10, tokens.Statistics().AvailablePermits)
+}
+
+// Policy.Status is for rejections: a timeout is none, and a closed pipeline is one.
+func TestByPipeline_Status(t *testing.T) {
+	closed := weir.Must(pipeline.New("closed"))
+	require.NoError(t, closed.Close())
+	waits := handler(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	for status, p := range map[int]*pipeline.Pipeline{
+		503: weir.Must(pipeline.New("t", timeout.New(time.Millisecond, nil))),
+		500: weir.Must(pipeline.New("e", instead(nil, errStore))),
+		429: closed,
+	} {
+		l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: ByPipeline(p), Status: 429}}))
+		assert.Equal(t, status, get(l.Handler(waits)).Code, p.Name())
+	}
+}
+
+// A client has not gone because a strategy has cancelled the wait of its request in a queue.
+func TestThrough_StrategyThatCancelsIsNoClientThatHasGone(t *testing.T) {
+	cancels := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer time.AfterFunc(time.Second, cancel).Stop()
+		return next.Run(ctx)
+	})
+	for name, wrap := range map[string]func(busy limiter.Limiter) http.Handler{
+		"a policy": func(busy limiter.Limiter) http.Handler {
+			p := weir.Must(pipeline.New("p", cancels))
+			l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limit: ByPipeline(p)}, "busy": {Limit: Of(busy)}}}))
+			return l.Handler(served, "p", "busy")
+		},
+		"limits inside": func(busy limiter.Limiter) http.Handler {
+			return around(t, nil, cancels)(weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: Of(busy)}})).Handler(served))
+		},
+		"a pipeline inside": func(busy limiter.Limiter) http.Handler {
+			return around(t, nil, cancels)(around(t, nil, ratelimit.New(busy, nil))(served))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				busy := concurrency(t, 1, 1)
+				require.True(t, weir.Must(busy.TryAcquire(t.Context(), 1)).Acquired())
+				h := wrap(busy)
+				w := get(h)
+				assert.Equal(t, 503, w.Code)
+				assert.Equal(t, "Service Unavailable\n", w.Body.String())
+
+				gone, cancel := context.WithCancel(t.Context())
+				cancel()
+				w = httptest.NewRecorder()
+				h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil).WithContext(gone))
+				assert.Equal(t, StatusClientClosedRequest, w.Code)
+			})
+		})
+	}
+}
+
+// An attempt that cannot be made says nothing about the handler.
+func TestThrough_BreakerDoesNotCountAnAttemptThatIsNotMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		breaker := circuitbreaker.New(&circuitbreaker.Options{FailureRatio: -1, ConsecutiveFailures: 1})
+		w := get(around(t, nil, hedge.New(&hedge.Options{Delay: time.Second}), breaker)(handler(func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(time.Minute)
+			_, _ = io.WriteString(w, "slow, but well")
+		})))
+		assert.Equal(t, "slow, but well", w.Body.String())
+		assert.Equal(t, circuitbreaker.Closed, breaker.State())
+	})
+}
+
+// A retry does not wait for an attempt that cannot be made.
+func TestThrough_NoWaitForAnAttemptThatCannotBeMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		waits := handler(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+		began, w := time.Now(), httptest.NewRecorder()
+		around(t, nil, retry.New(&retry.Options{Delay: time.Hour}), timeout.New(time.Second, nil))(waits).
+			ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", strings.NewReader("body")))
+		assert.Equal(t, 503, w.Code)
+		assert.Equal(t, time.Second, time.Since(began))
+	})
 }

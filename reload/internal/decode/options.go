@@ -209,6 +209,7 @@ func (d *mapper) decodeField(f *model.Field, n *document.Node, v reflect.Value) 
 
 // checkBounds checks that a number is within the bounds of its rule.
 func (d *mapper) checkBounds(f *model.Field, n *document.Node, v reflect.Value) {
+	v = reflect.Indirect(v)
 	if !v.CanInt() && !v.CanUint() && !v.CanFloat() {
 		return
 	}

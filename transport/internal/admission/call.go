@@ -26,6 +26,7 @@ type Call[R any] struct {
 	listening bool
 	measuring bool
 	over      bool // the handler has returned: nothing more is held; under mu
+	keep      int  // how many grants are held for all attempts of the pipeline whose attempt runs
 	limits    *Limits[R]
 
 	mu        sync.Mutex
@@ -48,12 +49,16 @@ func (c *Call[R]) Begin(ctx context.Context, l *Limits[R], hasGlobal bool) {
 // CallKey asks a context for the innermost call.
 type CallKey[R any] struct{}
 
-// Value returns the call itself for CallKey.
+// Value returns the call itself for CallKey, and the context of the client for [status.ClientKey].
 func (c *Call[R]) Value(key any) any {
-	if _, ok := key.(CallKey[R]); ok {
+	switch key := key.(type) {
+	case CallKey[R]:
 		return c
+	case status.ClientKey:
+		return key.Of(c.Context)
+	default:
+		return c.Context.Value(key)
 	}
-	return c.Context.Value(key)
 }
 
 // String returns only what never changes: fmt would read all fields, and race with Charge.
@@ -168,7 +173,7 @@ func (c *Call[R]) failed(ctx context.Context, p *Policy[R], n int, err error) (r
 	tooMany := errors.Is(err, limiter.ErrPermitCount)
 	switch {
 	case ctx.Err() != nil || errors.Is(err, errOver):
-		// also with Shadow and FailOpen: the client has gone
+		// also with Shadow and FailOpen: nobody waits for the answer of the handler
 		refusal.Cause = status.OfContext(ctx)
 		return refusal, false
 	case tooMany && n < 0: // a mistake in the program

@@ -18,7 +18,17 @@ type grant[R any] struct {
 	key    string                                // what the Key of the policy's Limit returned
 	since  time.Duration                         // clock.Now when it was granted, if the call is measured; or topUpMark
 	ended  func(context.Context, pipeline.Event) // what OnMeasurement of the Listener returned, or nil
+	use    use
 }
+
+// A use says whether the handler has used a grant, as far as is known before the handler returns.
+type use uint8
+
+const (
+	open   use = iota // the handler runs, or may run
+	unused            // the attempt at the handler was shed: the grant will be refunded, unless another attempt follows
+	spent             // an attempt has ended that was not shed: the grant will be released, whatever follows
+)
 
 // topUpMark is the since of a grant that [Charge] took in addition to the lease of the policy. [Leases] and
 // measurements leave such a grant out.
@@ -72,9 +82,48 @@ func (c *Call[R]) End() {
 	c.giveBack(held, false)
 }
 
-// GiveBackFrom removes all grants from the call except the first ones, whose number is keep, and gives the removed
+// Attempt begins an attempt of a pipeline at the later policies and the handler. An earlier attempt has spent all grants except
+// the first ones, whose number is keep.
+func (c *Call[R]) Attempt(keep int) {
+	c.keep = keep
+	c.giveBackFrom(keep, false)
+}
+
+// Shed makes End refund what the call holds: nothing was called. The permits are held until then, because the handler can
+// answer by itself, and a pipeline can make another attempt; see Repeat.
+func (c *Call[R]) Shed() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.held {
+		if g := &c.held[i]; g.use == open {
+			g.use = unused
+		}
+	}
+}
+
+// Repeat prepares what the call holds for another attempt. What the last attempt has not shed, it has spent.
+func (c *Call[R]) Repeat() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.held {
+		if g := &c.held[i]; g.use == unused {
+			g.use = open
+		} else {
+			g.use = spent
+		}
+	}
+}
+
+// TurnAway gives back everything, because a policy does not admit the call. If that policy was asked in a pipeline, what is
+// held for all attempts is given back by End.
+func (c *Call[R]) TurnAway() {
+	c.giveBackFrom(c.keep, true)
+	c.Shed()
+}
+
+// giveBackFrom removes all grants from the call except the first ones, whose number is keep, and gives the removed
 // grants back; see giveBack.
-func (c *Call[R]) GiveBackFrom(keep int, refund bool) {
+func (c *Call[R]) giveBackFrom(keep int, refund bool) {
 	c.mu.Lock()
 	var removed []grant[R]
 	if keep < len(c.held) {
@@ -100,8 +149,8 @@ func (c *Call[R]) GiveBackOf(p *Policy[R], refund bool) {
 	c.giveBack(removed, refund)
 }
 
-// giveBack releases the grants or, with refund, gives them back as if they had never been taken. The last one comes
-// first. If a lease panics, the others are still given back.
+// giveBack releases the grants or, with refund or if they are unused, gives them back as if they had never been taken. The
+// last one comes first. If a lease panics, the others are still given back.
 func (c *Call[R]) giveBack(grants []grant[R], refund bool) {
 	if len(grants) == 0 {
 		return
@@ -112,7 +161,7 @@ func (c *Call[R]) giveBack(grants []grant[R], refund bool) {
 	}
 	g := &grants[last]
 	defer c.measureLease(g)
-	if refund {
+	if refund && g.use != spent || g.use == unused {
 		g.lease.Refund()
 		return
 	}

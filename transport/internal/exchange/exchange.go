@@ -47,9 +47,9 @@ func (x *Exchange[A]) Begin() (number int, err error) {
 	case x.settled:
 		return 0, x.late()
 	case x.running > 0 && !(x.Overlap && x.Repeat()):
-		return 0, refusal(x.Name + " is being sent, and must not be sent twice at the same time")
+		return 0, Refusal(x.Name + " is being sent, and must not be sent twice at the same time")
 	case x.processed && !x.Repeat():
-		return 0, refusal(x.Name + " has been sent, and must not be sent again")
+		return 0, Refusal(x.Name + " has been sent, and must not be sent again")
 	}
 	x.running++
 	x.begun++
@@ -129,19 +129,32 @@ func (x *Exchange[A]) Ended() []A {
 }
 
 // late returns the refusal of an attempt after the answer.
-func (x *Exchange[A]) late() error { return refusal(x.Name + " has been answered") }
+func (x *Exchange[A]) late() error { return Refusal(x.Name + " has been answered") }
 
-// A refusal is the error of an attempt that was not made, or that ended after the caller had its answer. A retry does not
+// A Refusal is the error of an attempt that was not made, or that ended after the caller had its answer. A retry does not
 // repeat it, and a circuit breaker inside of it does not count it, because it says nothing about the server.
-type refusal string
+type Refusal string
 
 // IsRefusal reports whether err is or wraps the error of an attempt that was not made.
 func IsRefusal(err error) bool {
-	_, ok := errors.AsType[refusal](err)
+	_, ok := errors.AsType[Refusal](err)
 	return ok
 }
 
-func (e refusal) Error() string        { return string(e) }
-func (e refusal) Is(target error) bool { return target == pipeline.ErrRejected }
-func (e refusal) Retryable() bool      { return false }
-func (e refusal) NotCalled() bool      { return true }
+func (e Refusal) Error() string        { return string(e) }
+func (e Refusal) Is(target error) bool { return target == pipeline.ErrRejected }
+func (e Refusal) Retryable() bool      { return false }
+func (e Refusal) NotCalled() bool      { return true }
+
+// A FinalError is the error of an attempt after which no other should follow: that would be refused, or fail in the same way,
+// and a retry would have waited for nothing.
+type FinalError struct{ error }
+
+// Final returns a FinalError that wraps err.
+func Final(err error) *FinalError { return &FinalError{err} }
+
+// Unwrap returns the error of the attempt.
+func (e *FinalError) Unwrap() error { return e.error }
+
+// Retryable returns false, which stops a retry with any Handle that respects it.
+func (e *FinalError) Retryable() bool { return false }

@@ -26,7 +26,7 @@ const (
 	Undecided                 // the limiter could not decide
 	Ambiguous                 // the key of the request has several values
 	Gone                      // the client has gone
-	Late                      // the deadline of the request has passed
+	Late                      // the deadline of the request has passed, or a strategy has ended its attempt
 	TimedOut                  // a timeout of the program is over
 	Failed                    // the program has made a mistake
 )
@@ -60,9 +60,22 @@ func (c Cause) Rejected() bool { return c == OverQuota || c == OverCapacity }
 // Ended reports whether the context of the request has ended.
 func (c Cause) Ended() bool { return c == Gone || c == Late }
 
+// A ClientKey asks a context for the one that a request came with, before weir has made others of it. It ends when the client
+// has gone.
+type ClientKey struct{}
+
+// Of returns that of ctx, or ctx itself.
+func (k ClientKey) Of(ctx context.Context) any {
+	if client := ctx.Value(k); client != nil {
+		return client
+	}
+	return ctx
+}
+
 // OfContext returns the cause of a request whose context has ended.
 func OfContext(ctx context.Context) Cause {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	client, _ := ClientKey{}.Of(ctx).(context.Context)
+	if ended := ctx.Err(); ended != nil && client.Err() == nil || errors.Is(ended, context.DeadlineExceeded) {
 		return Late
 	}
 	return Gone

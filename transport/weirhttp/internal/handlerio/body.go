@@ -13,7 +13,6 @@ type timedBody struct {
 	io.ReadCloser
 	inner  http.ResponseWriter
 	client *ClientContext
-	outer  *timedBody // the timedBody of a handler further out, which has its own time; nil: there is none
 	cutoff *cutoff
 
 	// disturbed: the body has ended, although expire was called. net/http already
@@ -22,12 +21,8 @@ type timedBody struct {
 	disturbed atomic.Bool
 }
 
-// bodyKey asks a context for the innermost timedBody.
-type bodyKey struct{}
-
 func newTimedBody(r *http.Request, inner http.ResponseWriter, until time.Time, client *ClientContext) *timedBody {
-	outer, _ := r.Context().Value(bodyKey{}).(*timedBody)
-	b := &timedBody{ReadCloser: r.Body, inner: inner, client: client, outer: outer}
+	b := &timedBody{ReadCloser: r.Body, inner: inner, client: client}
 	b.cutoff = newCutoff(until, b.expire)
 	return b
 }
@@ -61,8 +56,8 @@ func (b *timedBody) Close() error {
 // expire makes reading fail. It first marks the ClientContext of this handler and of all handlers further out: without
 // the mark they would end as if the client had hung up.
 func (b *timedBody) expire() {
-	for outer := b; outer != nil; outer = outer.outer {
-		outer.client.expired.Store(true)
+	for c := b.client; c != nil; c = c.outer {
+		c.expired.Store(true)
 	}
 	_ = http.NewResponseController(b.inner).SetReadDeadline(pastDeadline) // if it cannot be set, the Read waits
 }

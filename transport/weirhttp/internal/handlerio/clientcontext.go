@@ -13,9 +13,13 @@ import (
 // connection fails for any reason: a timeout strategy would report a client that has gone instead of its own timeout.
 type ClientContext struct {
 	Ctx     context.Context
-	Stop    func()      // to be called when the request is over
-	expired atomic.Bool // a deadline of weir has passed on the connection
+	Stop    func()         // to be called when the request is over
+	outer   *ClientContext // of the next handler further out; nil: there is none
+	expired atomic.Bool    // a deadline of weir has passed on the connection
 }
+
+// clientKey asks a context for the innermost ClientContext.
+type clientKey struct{}
 
 // NewClientContext returns the ClientContext of r. If r has no body, weir sets no read deadline on the connection, and
 // Ctx is the context of r.
@@ -24,13 +28,15 @@ func NewClientContext(r *http.Request) *ClientContext {
 	if !HasBody(r) {
 		return &ClientContext{Ctx: parent, Stop: func() {}}
 	}
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(parent))
+	c := new(ClientContext)
+	c.outer, _ = parent.Value(clientKey{}).(*ClientContext)
+	ctx, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(parent), clientKey{}, c))
 	cancelDeadline := func() {}
 	until, ends := parent.Deadline()
 	if ends {
 		ctx, cancelDeadline = context.WithDeadline(ctx, until)
 	}
-	c := &ClientContext{Ctx: ctx}
+	c.Ctx = ctx
 	stopPropagation := context.AfterFunc(parent, func() {
 		if c.expired.Load() || ends && errors.Is(parent.Err(), context.DeadlineExceeded) {
 			return // weir's read deadline, or the deadline of parent, which ctx has, too
@@ -57,7 +63,6 @@ func (c *ClientContext) Limit(ctx context.Context, response *Response, r *http.R
 	if limits && HasBody(r) {
 		body = newTimedBody(r, w.inner, until, c)
 		w.body = body
-		ctx = context.WithValue(ctx, bodyKey{}, body)
 	}
 	limited = WithContext(r, ctx)
 	if body != nil {
