@@ -13,7 +13,7 @@ type batch struct {
 	now       int64
 	fence     int64
 	rows      map[int64]*keyRow
-	running   map[runID]bool         // runs that the database knows; nil: not read
+	running   map[runID]bool         // runs that the database knows, and jobs that it has, without a time; nil: not read
 	waiters   map[waiterID]waiterRow // of the jobs of the requests
 	keysOfJob map[int64][]int64      // the keys for which the job waits, or waited when the batch was read
 

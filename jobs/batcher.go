@@ -242,13 +242,13 @@ func (b *batcher) untilNext() time.Duration {
 	return d
 }
 
-// errHook is the error of a batch that has panicked. The panic is in the log.
-var errHook = errors.New("jobs: a hook of the pool has panicked")
+// errPanic is the error of a batch that has panicked, in the jobs package or in a hook of the pool. The panic is in the log.
+var errPanic = errors.New("jobs: a batch has panicked: see the log")
 
 func (b *batcher) runBatch(reqs []*request, releases []release) {
 	ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
 	defer cancel()
-	err := errHook
+	err := errPanic
 	recovered.Call("jobs: a batch", func() { err = b.transact(ctx, reqs, releases, b.room-len(b.inWorkers)) })
 	b.deliver(reqs, releases, err)
 }

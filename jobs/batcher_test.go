@@ -504,7 +504,7 @@ func TestBatcher_HooksThatPanic(t *testing.T) {
 		for job := range int64(3) {
 			b.release(release{run: runID{job: job}})
 			_, err := b.decide(t.Context(), askFor(job))
-			assert.Equal(t, errHook, err)
+			assert.Equal(t, errPanic, err)
 		}
 		time.Sleep(time.Minute)
 		assert.Less(t, len(d.seen()), 100, "it pauses between")

@@ -69,6 +69,9 @@ func (c Config) parse() (map[Ref]Definition, kindThrottles, error) {
 				inner.Add(fmt.Sprintf("Kinds[%d]", j), short(kind), "must not be empty, and have * at its end only")
 			}
 		}
+		if t := k.Throttle; len(t.Limits) == 0 && !t.Strict && !t.Cancel && t.MinDelay == 0 {
+			inner.Add("Limits", nil, "must not be empty without {Strict}, {Cancel} or {MinDelay}")
+		}
 		throttles = append(throttles, parsedKindThrottle{kinds: k.Kinds, parsedThrottle: k.check(&inner)})
 		p.Include(fmt.Sprintf("Throttles[%d]", i), inner.Err("jobs"))
 	}

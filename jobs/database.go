@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -106,14 +105,12 @@ func (d *database) createKeys(ctx context.Context, missing map[Ref]bool) error {
 func (d *database) run(ctx context.Context, reqs []*request, releases []release, room int) error {
 	for try := 1; ; try++ {
 		err := d.runOnce(ctx, reqs, releases, room)
-		if err == nil || ctx.Err() != nil || try == 5 {
+		if err == nil || ctx.Err() != nil || try == maxTries {
 			return err
 		}
-		var pg *pgconn.PgError
 		switch {
-		case errors.Is(err, errRemoved):
-		case errors.As(err, &pg) && (pg.Code == "40P01" || pg.Code == "40001"): // deadlock, serialization
-		case errors.As(err, &pg) && pg.Code == "23503": // foreign key: the limiter was removed meanwhile
+		case errors.Is(err, errRemoved), isDeadlock(err):
+		case hasCode(err, "23503"): // foreign key: the limiter was removed meanwhile
 			clear(d.ids)
 		default:
 			return err
@@ -160,6 +157,9 @@ func (d *database) transact(ctx context.Context, conn *pgxpool.Conn, reqs []*req
 	b.handOverRoom = room
 	b.decide(reqs, d.lease.Microseconds())
 	again, err = d.bringBack(ctx, conn, b)
+	for _, req := range reqs {
+		req.decision.written = time.Now()
+	}
 	if err == nil {
 		err = d.save(ctx, conn, b)
 	}
@@ -242,11 +242,14 @@ func (d *database) refuse(b *batch, reqs []*request) []*request {
 		req.decision.err = cmp.Or(req.decision.err, b.unreadable[n.id], b.unreadable[n.dynamicRow])
 	})
 	return slices.DeleteFunc(reqs, func(req *request) bool {
-		if b.running[req.run()] {
+		switch {
+		case b.running[req.run()]:
 			d.foundJob = true
-		} else if b.running != nil {
-			req.decision.err = fmt.Errorf("%w: job %d: the pool of the Throttler must lead to the database and the schema of the River client, "+
-				"on PostgreSQL", ErrForeignJob, req.job)
+		case b.running[runID{job: req.job}]:
+			req.decision.err = fmt.Errorf("%w: job %d: this run of the job has been ended, by River, which rescues jobs, or by hand", ErrForeignJob, req.job)
+		case b.running != nil:
+			req.decision.err = fmt.Errorf("%w: job %d: unless it has been deleted, the pool of the Throttler must lead to the database and the schema "+
+				"of the River client, on PostgreSQL", ErrForeignJob, req.job)
 		}
 		return req.decision.err != nil
 	})
@@ -330,8 +333,13 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, reqs []*request
 	if r.needsSlots || len(reqs) > 0 && !d.foundJob {
 		b.running = map[runID]bool{}
 		var job int64
-		var at time.Time
-		q.Queue(d.sql.Running, r.jobs).Query(eachRow(func() { b.running[runID{job, at.UnixMicro()}] = true }, &job, &at))
+		var at *time.Time
+		q.Queue(d.sql.Running, r.jobs).Query(eachRow(func() {
+			b.running[runID{job: job}] = true
+			if at != nil {
+				b.running[runID{job, at.UnixMicro()}] = true
+			}
+		}, &job, &at))
 	}
 	if len(reqs) > 0 {
 		var id waiterID

@@ -3,6 +3,8 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -115,7 +117,7 @@ func TestDynamicWindow_KeyRemovedMeanwhile(t *testing.T) {
 
 	cleanUp, err := w.Pool.Begin(t.Context())
 	require.NoError(t, err)
-	ids, err := pgx.CollectRows(must(cleanUp.Query(t.Context(), th.sql.LockExpiredKeys)), pgx.RowTo[int64])
+	ids, err := pgx.CollectRows(must(cleanUp.Query(t.Context(), th.sql.LockExpiredKeys, removedAtOnce)), pgx.RowTo[int64])
 	require.NoError(t, err)
 	results, job := make(chan *started), w.Job("a", nil)
 	go func() { results <- start(th, job, d) }()
@@ -464,6 +466,10 @@ func TestInspect(t *testing.T) {
 	for _, key := range []string{"k", ""} {
 		assert.Equal(t, 3, must(th.Inspect(t.Context(), Ref{DynamicWindow, "d", key})).Waiting)
 	}
+
+	defer w.begin(th, nil, onMutex).end(nil)
+	w.Exec(`update "weir".jobs_holders set mode = 7, until = null`)
+	assert.Equal(t, "7", must(th.Inspect(t.Context(), Ref{Type: Mutex, Name: "m"})).Holders[0].Mode, "of a newer program")
 }
 
 // database returns what runs the batches of a Throttler, to run some with given requests.
@@ -528,4 +534,47 @@ func TestDatabase_UnreadableRows(t *testing.T) {
 		w.refused(th, nil, onWindow)
 		assert.Equal(t, EventJobFailed, (<-events).Kind)
 	}
+}
+
+// A statement that fails holds up no others. The first failure and the recovery are in the log.
+func TestMaintain_Fails(t *testing.T) {
+	w := newWorld(t)
+	th := w.usedUp()
+	th.close() // no maintenance but that of the test
+	th.maintained.Wait()
+	th.janitor.closed = t.Context()
+	var log strings.Builder
+	defer slog.SetDefault(slog.Default())
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	s := w.sentAway(th, onWindow)
+	w.Exec(`create function "weir".fails() returns trigger language plpgsql as $$begin raise exception 'broken'; end$$`)
+	w.Exec(`create trigger fails before update of version on "weir".jobs_waiters execute function "weir".fails()`)
+	w.Exec(`update "weir".jobs_waiters set wake = now() - interval '1 second'`)
+	w.Exec(`update RIVER set scheduled_at = now() - interval '1 second' where id = $1`, s.ID)
+	w.Exec(`update "weir".jobs_limiters set version = version + 1`)
+	for range 2 {
+		th.janitor.maintain()
+		assert.Equal(t, []bool{true}, w.come(s))
+	}
+	w.Exec(`drop trigger fails on "weir".jobs_waiters`)
+	th.janitor.maintain()
+	assert.Equal(t, 1, strings.Count(log.String(), "broken"), log.String())
+	assert.Equal(t, 1, strings.Count(log.String(), "jobs: maintenance succeeds again"), log.String())
+}
+
+// A slot that several jobs of one owner share is taken once: a job that waits for the other slot is brought back.
+func TestLookAfterWaiters_SharedSlot(t *testing.T) {
+	w, th := newThrottler(t)
+	th.close() // no maintenance but that of the test
+	require.NoError(t, th.Set(t.Context(), Definition{Semaphore: "s", MaxCount: 2}))
+	shared := limits(Limit{Semaphore: "s", Owner: "o"})
+	defer w.begin(th, nil, shared).end(nil)
+	defer w.begin(th, nil, shared).end(nil)
+	last := w.begin(th, nil, limits(Limit{Semaphore: "s"}))
+	w.Exec(`update "weir".jobs_keys set hold = 60000000`)
+	waits := w.sentAway(th, limits(Limit{Semaphore: "s"}))
+	w.Exec(`delete from "weir".jobs_holders where job = $1`, last.ID)
+	require.NoError(t, th.janitor.lookAfterWaiters(t.Context()))
+	w.awaitBroughtBack(waits)
+	require.NoError(t, last.end(nil))
 }

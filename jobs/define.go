@@ -26,10 +26,6 @@ func (t *Throttler) Set(ctx context.Context, definitions ...Definition) error {
 	return t.applyDefinitions(ctx, parsed, nil)
 }
 
-// readCommitted is for transactions whose statements must see what others had written before a lock was granted, whatever
-// the default of the pool or the database is.
-var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
-
 // applyDefinitions sets limiters in one transaction, and checks that the limiters of the throttles exist.
 func (t *Throttler) applyDefinitions(ctx context.Context, definitions map[Ref]Definition, throttles kindThrottles) error {
 	var types, names []string
@@ -43,12 +39,13 @@ func (t *Throttler) applyDefinitions(ctx context.Context, definitions map[Ref]De
 	if len(definitions) == 0 && len(types) == 0 {
 		return nil
 	}
-	// The order is the same in all programs, so that they do not deadlock.
+	// The order is the same in all programs, so that they do not deadlock. A batch locks the keys of all limiters by their IDs.
 	refs := slices.SortedFunc(maps.Keys(definitions), func(a, b Ref) int {
 		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Name, b.Name))
 	})
 	changed := false
-	err := pgx.BeginTxFunc(ctx, t.pool, readCommitted, func(tx pgx.Tx) error {
+	err := inTransaction(ctx, t.pool, func(tx pgx.Tx) error {
+		changed = false
 		for _, ref := range refs {
 			set, err := t.setLimiter(ctx, tx, ref, definitions[ref])
 			if err != nil {
@@ -128,7 +125,8 @@ func (t *Throttler) Remove(ctx context.Context, limiter Ref) error {
 		return p.Err("jobs")
 	}
 	used := &InUseError{Limiter: limiter}
-	err := pgx.BeginTxFunc(ctx, t.pool, readCommitted, func(tx pgx.Tx) error {
+	err := inTransaction(ctx, t.pool, func(tx pgx.Tx) error {
+		used.Holders, used.Waiters = nil, nil
 		var id int64
 		err := tx.QueryRow(ctx, t.sql.LockLimiter, string(limiter.Type), limiter.Name).Scan(&id)
 		if errors.Is(err, pgx.ErrNoRows) {

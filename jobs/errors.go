@@ -19,7 +19,7 @@ var (
 	// has no plugin of a [Throttler]. The job fails with it instead of running unthrottled.
 	ErrNotInstalled = errors.New("jobs: the River client has no plugin of a Throttler")
 	// ErrForeignJob: the job is not running in the database of the Throttler's pool, so the Throttler could not see its
-	// end. The job fails with it.
+	// end; or this run of it was ended there, by River or by hand, before it began. The job fails with it.
 	ErrForeignJob = errors.New("jobs: the job is not running in this database")
 	// ErrLost is the cause of a running job's context when the job no longer holds its slots: its lease could not be
 	// renewed in time, another run of the job has taken its place, or an operator released them.

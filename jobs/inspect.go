@@ -1,10 +1,12 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -68,7 +70,8 @@ func (t *Throttler) Limiters(ctx context.Context) ([]LimiterInfo, error) {
 	return infos, nil
 }
 
-// Keys lists at most n keys of a limiter, in order, beginning after the given key. Unused keys are removed: those of
+// Keys lists at most n keys of a limiter, in order, beginning after the given key. A limiter without keys has one that is empty, which
+// is not listed. Unused keys are removed: those of
 // windows when nothing in them counts any more, those of mutexes and semaphores after a day.
 func (t *Throttler) Keys(ctx context.Context, limiter Ref, after string, n int) ([]string, error) {
 	var key string
@@ -174,13 +177,13 @@ func (t *Throttler) inspectWindow(ctx context.Context, tx pgx.Tx, info *KeyInfo,
 }
 
 func (t *Throttler) listJobs(ctx context.Context, tx pgx.Tx, key int64, info *KeyInfo) error {
-	rowModes := [...]string{relaxedRow: "relaxed", strictRow: "strict", keptRow: "kept"}
+	rowModes := map[int]string{relaxedRow: "relaxed", strictRow: "strict", keptRow: "kept"}
 	info.Holders, info.Waiters = []Holder{}, []Waiter{}
 	var h Holder
 	var mode int
 	var until *time.Time
 	add := func() {
-		h.Mode, h.Until = rowModes[mode], time.Time{}
+		h.Mode, h.Until = cmp.Or(rowModes[mode], strconv.Itoa(mode)), time.Time{}
 		if until != nil {
 			h.Until = *until
 		}

@@ -2,6 +2,8 @@ package jobs
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -17,6 +19,8 @@ const (
 	// window, but is at rest for restFactor times as long as that took.
 	lookInterval = time.Second
 	restFactor   = 20
+	// cleanUp removes that many rows in one transaction, and goes on while there are as many.
+	removedAtOnce = 1000
 )
 
 // repeat calls f until closed ends: first after d, then each time after the duration that f returns.
@@ -42,14 +46,27 @@ type janitor struct {
 	timeout   time.Duration   // of a call
 	closed    context.Context // ends with Close
 	cleanedUp time.Time
+	failing   bool
 }
 
 // maintain looks after waiters, and cleans up from time to time.
 func (j *janitor) maintain() (next time.Duration) {
 	begun := time.Now()
-	_ = j.withTimeout(j.lookAfterWaiters)
-	if begun.Sub(j.cleanedUp) >= cleanUpInterval && j.withTimeout(j.cleanUp) == nil {
-		j.cleanedUp = begun
+	err := j.withTimeout(j.lookAfterWaiters)
+	if begun.Sub(j.cleanedUp) >= cleanUpInterval {
+		failed := j.withTimeout(j.cleanUp)
+		if failed == nil {
+			j.cleanedUp = begun
+		}
+		err = errors.Join(err, failed)
+	}
+	if failing := err != nil; failing != j.failing && j.closed.Err() == nil {
+		j.failing = failing
+		if failing {
+			slog.Error("jobs: maintenance fails", "err", err)
+		} else {
+			slog.Info("jobs: maintenance succeeds again")
+		}
 	}
 	return min(max(lookInterval/2+rand.N(lookInterval/2), restFactor*time.Since(begun)), cleanUpInterval)
 }
@@ -69,38 +86,59 @@ func (j *janitor) withTimeout(f func(context.Context) error) error {
 //     before them do not come.
 //   - Places in a window were reserved for jobs that do not come.
 func (j *janitor) lookAfterWaiters(ctx context.Context) error {
+	var failed error
 	for _, sql := range []string{j.sql.BringBackOutdated, j.sql.BringBackLate, j.sql.BringForward} {
-		if _, err := j.pool.Exec(ctx, sql); err != nil {
-			return err
-		}
+		_, err := j.pool.Exec(ctx, sql)
+		failed = errors.Join(failed, err)
 	}
 	var key int64
 	var stalled []int64
-	if err := query(ctx, j.pool, eachRow(func() { stalled = append(stalled, key) }, &key), j.sql.Stalled); err != nil {
-		return err
-	}
+	err := query(ctx, j.pool, eachRow(func() { stalled = append(stalled, key) }, &key), j.sql.Stalled)
 	j.batcher.recheckLater(stalled, 0)
-	return nil
+	return errors.Join(failed, err)
 }
 
-// cleanUp removes rows of jobs that never came back, and keys that no longer have an effect. If a statement fails, the rest
-// is left for the next cleanUp.
-func (j *janitor) cleanUp(ctx context.Context) error {
-	for _, sql := range []string{j.sql.RemoveFinishedWaiters, j.sql.RemoveDeadHolders} {
-		if _, err := j.pool.Exec(ctx, sql); err != nil {
-			return err
+// cleanUp removes rows of jobs that never came back, and keys that no longer have an effect. What it has no time for is left for
+// the next cleanUp.
+func (j *janitor) cleanUp(ctx context.Context) (failed error) {
+	enough, cancel := context.WithTimeout(ctx, j.timeout/2)
+	defer cancel()
+	for _, remove := range []func(context.Context) (removed int64, err error){
+		j.exec(j.sql.RemoveFinishedWaiters), j.exec(j.sql.RemoveDeadHolders), j.removeKeys,
+	} {
+		for more := true; more && enough.Err() == nil; {
+			n, err := remove(ctx)
+			failed, more = errors.Join(failed, err), n == removedAtOnce
 		}
 	}
-	return pgx.BeginTxFunc(ctx, j.pool, readCommitted, func(tx pgx.Tx) error {
+	return failed
+}
+
+// exec returns a function that runs a statement, which changes removedAtOnce rows at most, and returns how many it was.
+func (j *janitor) exec(sql string) func(context.Context) (int64, error) {
+	return func(ctx context.Context) (int64, error) {
+		tag, err := j.pool.Exec(ctx, sql, removedAtOnce)
+		return tag.RowsAffected(), err
+	}
+}
+
+// removeKeys removes keys that no longer have an effect, and returns how many.
+func (j *janitor) removeKeys(ctx context.Context) (removed int64, err error) {
+	var ids []int64
+	err = inTransaction(ctx, j.pool, func(tx pgx.Tx) error {
 		var key int64
-		var ids []int64
-		err := query(ctx, tx, eachRow(func() { ids = append(ids, key) }, &key), j.sql.LockExpiredKeys)
+		ids = nil
+		err := query(ctx, tx, eachRow(func() { ids = append(ids, key) }, &key), j.sql.LockExpiredKeys, removedAtOnce)
 		if err != nil || len(ids) == 0 {
 			return err
 		}
-		// Whether the keys are in use is checked after they are locked, by a statement of its own, which sees what other
+		// Whether the keys are in use is checked again after they are locked, by a statement of its own, which sees what other
 		// transactions wrote before the lock.
 		_, err = tx.Exec(ctx, j.sql.RemoveExpiredKeys, ids)
 		return err
 	})
+	if err != nil {
+		return 0, err
+	}
+	return int64(len(ids)), nil
 }

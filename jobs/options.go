@@ -71,7 +71,7 @@ func (o Options) withDefaults() (Options, error) {
 	case o.HandOver == -1:
 		o.HandOver = 0
 	case o.HandOver < 0 || o.HandOver > time.Minute:
-		p.Add("HandOver", o.HandOver, "must be -1 or 0 to 1m")
+		p.Add("HandOver", o.HandOver, "must be -1, or 0 to 1m")
 	}
 	switch {
 	case o.HandOverWorkers == 0:

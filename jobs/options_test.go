@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -45,8 +46,8 @@ func TestOptions_NameWhatIsWrong(t *testing.T) {
 		{Options{RiverSchema: strings.Repeat("s", 49)}, "RiverSchema must be letters"},
 		{Options{MinDelay: -1}, "MinDelay must be 0 to 87600h0m0s, got -1ns"},
 		{Options{MinDelay: math.MaxInt64}, "MinDelay must be 0 to 87600h0m0s, got 2562047h47m16.854775807s"},
-		{Options{HandOver: -2}, "HandOver must be -1 or 0 to 1m, got -2ns"},
-		{Options{HandOver: time.Minute + 1}, "HandOver must be -1 or 0 to 1m, got 1m0.000000001s"},
+		{Options{HandOver: -2}, "HandOver must be -1, or 0 to 1m, got -2ns"},
+		{Options{HandOver: time.Minute + 1}, "HandOver must be -1, or 0 to 1m, got 1m0.000000001s"},
 		{Options{HandOverWorkers: -1}, "HandOverWorkers must be 0 to 10000, got -1"},
 		{Options{HandOverWorkers: 10_001}, "HandOverWorkers must be 0 to 10000, got 10001"},
 		{Options{Lease: time.Second - 1}, "Lease must be 0 or 1s to 87600h0m0s, got 999.999999ms"},
@@ -131,11 +132,11 @@ func TestThrottler_NewRequest(t *testing.T) {
 			owners[req.needs[0].owner] = true
 		}
 	})
-	t.Run("twice with different owners or modes", func(t *testing.T) {
-		for _, l := range []Limit{{Mutex: "m", Owner: "other"}, {Mutex: "m", Owner: "o", Mode: Release}} {
-			_, err := th.newRequest(&session{job: job, declared: []*parsedThrottle{parse(Throttle{Limits: []Limit{{Mutex: "m", Owner: "o"}}}), parse(Throttle{Limits: []Limit{l}})}})
+	t.Run("twice with different owners, modes or deadlines", func(t *testing.T) {
+		for _, l := range []Limit{{Mutex: "m", Owner: "other", Mode: Acquire}, {Mutex: "m", Owner: "o", Mode: Release}, {Mutex: "m", Owner: "o", Mode: Acquire, Deadline: 1}} {
+			_, err := th.newRequest(&session{job: job, declared: []*parsedThrottle{parse(Throttle{Limits: []Limit{{Mutex: "m", Owner: "o", Mode: Acquire}}}), parse(Throttle{Limits: []Limit{l}})}})
 			assert.ErrorIs(t, err, weir.ErrInvalidOptions)
-			assert.ErrorContains(t, err, `job 7 needs mutex "m" twice, with different owners or modes`)
+			assert.ErrorContains(t, err, `job 7 needs mutex "m" twice, with different owners, modes or deadlines`)
 		}
 	})
 	t.Run("no key", func(t *testing.T) {
@@ -147,8 +148,21 @@ func TestThrottler_NewRequest(t *testing.T) {
 		assert.ErrorContains(t, err, `owner of mutex "m": jobs: no key: field {b} of job 7 is missing`)
 	})
 	t.Run("never attempted", func(t *testing.T) {
-		_, err := th.newRequest(&session{job: jobWith(`{}`, `{}`)})
+		_, err := th.newRequest(&session{job: jobWith(`{}`, `{}`), declared: []*parsedThrottle{onMutex.parsed}})
 		assert.ErrorIs(t, err, ErrForeignJob)
+		_, err = th.newRequest(&session{job: jobWith(`{}`, `{}`)})
+		assert.NoError(t, err, "it needs nothing")
+	})
+	t.Run("too many", func(t *testing.T) {
+		s := &session{job: job}
+		for n := range maxLimits + 1 {
+			_, err := th.newRequest(s)
+			require.NoError(t, err)
+			s.declared = append(s.declared, parse(Throttle{Limits: []Limit{{Mutex: fmt.Sprint(n)}}}))
+		}
+		_, err := th.newRequest(s)
+		assert.ErrorIs(t, err, weir.ErrInvalidOptions)
+		assert.ErrorContains(t, err, "job 7 needs more than 20 limits")
 	})
 }
 

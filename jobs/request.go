@@ -48,11 +48,12 @@ type decision struct {
 
 	// If granted.
 	fence     int64
-	fenced    bool    // the job needs a slot
-	heldRows  int     // rows of jobs_holders to be renewed and released
-	leased    bool    // these rows have a lease
-	contended []int64 // the keys of these rows that other jobs wait for
-	waited    int64   // µs since the job was first throttled; 0: it was not
+	fenced    bool      // the job needs a slot
+	heldRows  int       // rows of jobs_holders to be renewed and released
+	leased    bool      // these rows have a lease
+	written   time.Time // before these rows were written, by this machine's clock
+	contended []int64   // the keys of these rows that other jobs wait for
+	waited    int64     // µs since the job was first throttled; 0: it was not
 
 	// If throttled.
 	wake         int64 // when the job comes back
@@ -65,10 +66,6 @@ type decision struct {
 // newRequest returns the request for the job of a session.
 func (t *Throttler) newRequest(s *session) (*request, error) {
 	req := &request{job: s.job.ID, lead: t.lead.Load(), handOver: t.o.HandOver.Microseconds(), handOverEnd: time.Now().Add(t.o.HandOver)}
-	if s.job.AttemptedAt == nil {
-		return nil, fmt.Errorf("%w: job %d was never attempted", ErrForeignJob, s.job.ID)
-	}
-	req.attempted, req.first = *s.job.AttemptedAt, len(s.job.AttemptedBy) == 1
 	cancel := t.o.Cancel
 	for _, p := range s.declared {
 		req.strict, cancel = req.strict || p.strict, cancel || p.cancel
@@ -87,6 +84,11 @@ func (t *Throttler) newRequest(s *session) (*request, error) {
 	}
 	if s.minDelay == 0 {
 		s.minDelay = t.o.MinDelay
+	}
+	if at := s.job.AttemptedAt; at != nil {
+		req.attempted, req.first = *at, len(s.job.AttemptedBy) == 1
+	} else if len(req.needs) > 0 {
+		return nil, fmt.Errorf("%w: job %d was never attempted", ErrForeignJob, s.job.ID)
 	}
 	req.snoozes, req.minDelay = !cancel, s.minDelay.Microseconds()
 	return req, nil
@@ -124,10 +126,13 @@ func (req *request) add(n need) error {
 		if other.ref != n.ref {
 			continue
 		}
-		if other.owner == n.owner && other.mode == n.mode {
+		if other == n {
 			return nil
 		}
-		return invalid(fmt.Errorf("job %d needs %v twice, with different owners or modes", req.job, n.ref))
+		return invalid(fmt.Errorf("job %d needs %v twice, with different owners, modes or deadlines", req.job, n.ref))
+	}
+	if len(req.needs) == maxLimits {
+		return invalid(fmt.Errorf("job %d needs more than %d limits", req.job, maxLimits))
 	}
 	req.needs = append(req.needs, n)
 	return nil

@@ -195,12 +195,16 @@ type leases struct {
 	sessions map[*session]bool
 }
 
-// add has the leases of a run renewed, which it has got now.
+// add has the leases of a run renewed, which it has got now. If that took for so long that they may end before the next renewal, they
+// are lost.
 func (l *leases) add(s *session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s.renewed = time.Now()
+	s.renewed = s.granted.written
 	l.sessions[s] = true
+	if took := time.Since(s.renewed); s.granted.leased && took >= l.length*3/4 {
+		l.lose(s, fmt.Errorf("%w: the transaction that granted it took %v", ErrLost, took))
+	}
 }
 
 func (l *leases) remove(s *session) {
@@ -249,6 +253,17 @@ func (l *leases) renew() (next time.Duration) {
 		}
 	}
 	return next
+}
+
+// close ends the contexts of running jobs whose leases are not renewed any more.
+func (l *leases) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for s := range l.sessions {
+		if s.granted.leased {
+			l.lose(s, fmt.Errorf("%w: %w", ErrLost, ErrClosed))
+		}
+	}
 }
 
 // lose ends the context of a job that has lost its slots. The caller holds l.mu.

@@ -3,11 +3,14 @@ package jobs
 import (
 	"context"
 	"embed"
+	"errors"
 	"reflect"
 	"strings"
 	texttemplate "text/template"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // A querier is a *pgxpool.Pool, a *pgxpool.Conn or a pgx.Tx.
@@ -35,6 +38,29 @@ func appendRows[T any](to *[]T) func(pgx.Rows) error {
 		*to, err = pgx.AppendRows(*to, rows, pgx.RowToStructByPos[T])
 		return err
 	}
+}
+
+// maxTries is how often a transaction is tried that is the victim of deadlocks.
+const maxTries = 5
+
+// inTransaction runs f in a transaction whose statements see what others had written before a lock was granted, whatever the
+// default of the pool or the database is. If it is the victim of a deadlock, f is called again.
+func inTransaction(ctx context.Context, pool *pgxpool.Pool, f func(pgx.Tx) error) (err error) {
+	for range maxTries {
+		err = pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, f)
+		if !isDeadlock(err) {
+			break
+		}
+	}
+	return err
+}
+
+// isDeadlock reports whether a transaction has failed because of others that ran at the same time.
+func isDeadlock(err error) bool { return hasCode(err, "40P01") || hasCode(err, "40001") }
+
+func hasCode(err error, code string) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == code
 }
 
 //go:embed statements/*.sql

@@ -163,3 +163,31 @@ func TestRenew_DatabaseIsAway(t *testing.T) {
 	w.Exec(`alter table "weir".gone rename to jobs_holders`)
 	require.NoError(t, held.running(t).end(nil))
 }
+
+// A lease is as old as its transaction, however long that took. A commit that takes three quarters of the lease leaves none.
+func TestLease_SlowCommit(t *testing.T) {
+	w := newWorld(t)
+	w.Exec(`create function "weir".slow() returns trigger language plpgsql as 'begin perform pg_sleep(0.8); return null; end'`)
+	w.Exec(`create constraint trigger slow after insert on "weir".jobs_holders deferrable initially deferred for each row execute function "weir".slow()`)
+	th := w.throttler(Options{HandOver: -1, Lease: time.Hour})
+	s := w.begin(th, nil, onMutex)
+	th.leases.mu.Lock()
+	for s := range th.leases.sessions {
+		assert.GreaterOrEqual(t, time.Since(s.renewed), 700*time.Millisecond)
+	}
+	th.leases.mu.Unlock()
+	require.NoError(t, s.end(nil))
+	short := w.throttler(Options{HandOver: -1, Lease: time.Second})
+	start(short, w.Job("a", nil), limits(Limit{Mutex: "other"})).lost(t)
+}
+
+// Leases are not renewed after Close, so a job that still runs then has lost its slots, unless it holds them in strict mode.
+func TestClose_RunningJobs(t *testing.T) {
+	w := newWorld(t)
+	th := w.throttler(Options{HandOver: -1})
+	relaxed, held := w.begin(th, nil, onMutex), w.begin(th, nil, strict(Limit{Mutex: "strict"}))
+	require.NoError(t, th.Close())
+	relaxed.lost(t)
+	require.ErrorIs(t, relaxed.err, ErrClosed)
+	require.NoError(t, held.running(t).end(nil))
+}

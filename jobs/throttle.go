@@ -193,8 +193,8 @@ func (t Throttle) check(p *validate.Problems) *parsedThrottle {
 		for j, other := range t.Limits[:i] { // a job gets a key once
 			alike := other
 			alike.Owner, alike.Mode, alike.Deadline = l.Owner, l.Mode, l.Deadline
-			if alike == l && (l.Owner != other.Owner || l.Mode != other.Mode) {
-				inner.Add("", nil, "must not name the limiter and the key of Limits[%d] with another {Owner} or {Mode}", j)
+			if alike == l && l != other {
+				inner.Add("", nil, "must not name the limiter and the key of Limits[%d] with another {Owner}, {Mode} or {Deadline}", j)
 				break
 			}
 		}
@@ -234,7 +234,7 @@ func (l Limit) check(p *validate.Problems) parsedLimit {
 	case l.Deadline == -1:
 		u.deadline = 0
 	case l.Deadline < 0 || l.Deadline > maxDelay:
-		p.Add("Deadline", l.Deadline, "must be -1 or 0 to %v", maxDelay)
+		p.Add("Deadline", l.Deadline, "must be -1, or 0 to %v", maxDelay)
 	case l.Mode == Acquire && l.Deadline == 0:
 		u.deadline = defaultDeadline
 	}

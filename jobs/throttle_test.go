@@ -52,9 +52,9 @@ func TestThrottle_Check(t *testing.T) {
 			{Mutex: "a", Key: "constant"},
 			{Semaphore: "a", Key: "{x}", Owner: "{y}"},
 			{Mutex: "b", Owner: "o", Mode: Acquire},
-			{Mutex: "b", Owner: "o", Mode: Acquire, Deadline: time.Second},
-			{Mutex: "b", Owner: "o", Mode: Acquire, Deadline: -1},
-			{Mutex: "b", Owner: "o", Mode: Acquire, Deadline: maxDelay},
+			{Mutex: "b", Key: "1", Owner: "o", Mode: Acquire, Deadline: time.Second},
+			{Mutex: "b", Key: "2", Owner: "o", Mode: Acquire, Deadline: -1},
+			{Mutex: "b", Key: "3", Owner: "o", Mode: Acquire, Deadline: maxDelay},
 			{Mutex: "c", Owner: "o", Mode: Release},
 			{FixedWindow: "a"},
 			{SlidingWindow: "a", Key: "{x}"},
@@ -105,8 +105,8 @@ func TestThrottle_NamesWhatIsWrong(t *testing.T) {
 		{Limit{Mutex: "a", Deadline: time.Hour}, []string{"Deadline must be 0 unless Mode is acquire, got 1h0m0s"}},
 		{Limit{Mutex: "a", Deadline: -1}, []string{"Deadline must be 0 unless Mode is acquire, got -1ns"}},
 		{Limit{Mutex: "a", Owner: "o", Mode: Release, Deadline: time.Hour}, []string{"Deadline must be 0"}},
-		{Limit{Mutex: "a", Owner: "o", Mode: Acquire, Deadline: -2}, []string{"Deadline must be -1 or 0 to 87600h0m0s, got -2ns"}},
-		{Limit{Mutex: "a", Owner: "o", Mode: Acquire, Deadline: math.MaxInt64}, []string{"Deadline must be -1 or 0 to 87600h0m0s, got 2562047h47m16.854775807s"}},
+		{Limit{Mutex: "a", Owner: "o", Mode: Acquire, Deadline: -2}, []string{"Deadline must be -1, or 0 to 87600h0m0s, got -2ns"}},
+		{Limit{Mutex: "a", Owner: "o", Mode: Acquire, Deadline: math.MaxInt64}, []string{"Deadline must be -1, or 0 to 87600h0m0s, got 2562047h47m16.854775807s"}},
 	} {
 		_, err := Declare(Throttle{Limits: []Limit{{Mutex: "right"}, c.limit}})
 		require.ErrorIs(t, err, weir.ErrInvalidOptions, "%+v", c.limit)
@@ -150,9 +150,10 @@ func TestDeclare_Errors(t *testing.T) {
 	assert.Nil(t, d)
 	assert.ErrorIs(t, err, weir.ErrInvalidOptions)
 	assert.PanicsWithError(t, err.Error(), func() { weir.Must(Declare(wrong)) })
-	for _, other := range []Limit{{Mutex: "m"}, {Mutex: "m", Owner: "{b}"}, {Mutex: "m", Owner: "{a}", Mode: Release}} {
-		_, err = Declare(Throttle{Limits: []Limit{{Mutex: "m", Owner: "{a}"}, other}})
-		assert.ErrorContains(t, err, "Limits[1] must not name the limiter and the key of Limits[0] with another Owner or Mode")
+	for _, other := range []Limit{{Mutex: "m"}, {Mutex: "m", Owner: "{b}", Mode: Acquire}, {Mutex: "m", Owner: "{a}", Mode: Release},
+		{Mutex: "m", Owner: "{a}", Mode: Acquire, Deadline: 1}} {
+		_, err = Declare(Throttle{Limits: []Limit{{Mutex: "m", Owner: "{a}", Mode: Acquire}, other}})
+		assert.ErrorContains(t, err, "Limits[1] must not name the limiter and the key of Limits[0] with another Owner, Mode or Deadline")
 	}
 	for _, other := range []Limit{{Mutex: "m", Owner: "{a}"}, {Mutex: "m", Key: "{b}"}, {Semaphore: "m"}} {
 		_, err = Declare(Throttle{Limits: []Limit{{Mutex: "m", Owner: "{a}"}, other}})

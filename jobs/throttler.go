@@ -141,12 +141,13 @@ func (t *Throttler) OnDecision(f func(context.Context, Decision)) {
 }
 
 // Close releases what is left to release, and ends the goroutines and the connections of the Throttler. Jobs that start
-// later are snoozed. Methods that set, list, inspect, release or remove limiters work after Close, as long as the pool does.
+// later are snoozed, and the contexts of jobs that still run and hold slots, but not in strict mode, end with [ErrLost]. Methods that set, list, inspect, release or remove limiters work after Close, as long as the pool does.
 // The error is always nil.
 func (t *Throttler) Close() error {
 	t.closing.Do(func() {
 		t.close()
 		t.maintained.Wait()
+		t.leases.close()
 		t.batcher.close()
 		t.own.Close()
 	})

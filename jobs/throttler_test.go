@@ -194,8 +194,9 @@ func TestThrottler_JobsThatFail(t *testing.T) {
 	th := w.throttler(Options{OnEvent: func(e Event) { events <- e }})
 	require.NoError(t, th.Set(t.Context(), Definition{DynamicWindow: "d", Limit: 1, Interval: time.Second}))
 	require.NoError(t, th.Remove(t.Context(), Ref{Type: DynamicWindow, Name: "d"}))
-	foreign := w.Job("a", nil)
+	foreign, rescued := w.Job("a", nil), w.Job("a", nil)
 	foreign.ID += 1000
+	w.state(rescued, rivertype.JobStateRetryable)
 	for _, c := range []struct {
 		limit Limit
 		job   *rivertype.JobRow
@@ -207,6 +208,7 @@ func TestThrottler_JobsThatFail(t *testing.T) {
 		{Limit{Mutex: "m", Key: "{x}"}, w.Job("a", map[string]any{"y": 1}), ErrKey, "field {x}"},
 		{Limit{Mutex: "m", Owner: "{metadata:batch}"}, w.Job("a", nil), ErrKey, "{metadata:batch}"},
 		{Limit{Mutex: "m"}, foreign, ErrForeignJob, "must lead to the database"},
+		{Limit{Mutex: "m"}, rescued, ErrForeignJob, "this run of the job has been ended"},
 	} {
 		s := start(th, c.job, limits(c.limit))
 		<-s.done
@@ -450,4 +452,32 @@ func TestCleanUp(t *testing.T) {
 	w.refused(th, orderArgs{1}, onOrders)
 	w.work(th, orderArgs{2}, onOrders) // made again
 	require.NoError(t, first.end(nil))
+}
+
+// Rows that no longer have an effect are removed however many there are, and rows in use hold up no others.
+func TestCleanUp_Many(t *testing.T) {
+	w, th := newThrottler(t)
+	w.work(th, orderArgs{0}, onOrders)
+	th.flush()
+	w.Exec(`insert into "weir".jobs_keys (limiter, key, expires) select l.id, n, now() from "weir".jobs_limiters l, generate_series(1, 2500) n`)
+	w.Exec(`insert into "weir".jobs_waiters (key, job, wake, earliest, since, in_worker)
+		select k.id, 1000000, now(), now(), now(), false from "weir".jobs_keys k order by k.id limit 1200`)
+	w.Exec(`update "weir".jobs_keys set expires = now() - interval '1 day'`)
+	require.NoError(t, th.janitor.cleanUp(t.Context()))
+	assert.EqualValues(t, 1200, w.Int(`select count(*) from "weir".jobs_keys`), "those for which jobs wait")
+	w.Exec(`update "weir".jobs_waiters set wake = now() - interval '1 day'`)
+	require.NoError(t, th.janitor.cleanUp(t.Context()))
+	assert.Zero(t, w.Int(`select (select count(*) from "weir".jobs_keys) + (select count(*) from "weir".jobs_waiters)`))
+}
+
+// Batches lock keys of several limiters by their IDs, so Set or Remove can be the victim of a deadlock, and goes on.
+func TestSet_Deadlock(t *testing.T) {
+	w, th := newThrottler(t)
+	w.Exec(`create sequence "weir".calls`)
+	w.Exec(`create function "weir".victim() returns trigger language plpgsql as
+		$$begin if nextval('"weir".calls') % 2 = 1 then raise exception 'deadlock' using errcode = '40P01'; end if; return null; end$$`)
+	w.Exec(`create trigger victim after insert or delete on "weir".jobs_limiters for each statement execute function "weir".victim()`)
+	require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 1, Interval: time.Hour}))
+	require.NoError(t, th.Remove(t.Context(), Ref{Type: FixedWindow, Name: "w"}))
+	assert.Zero(t, w.Int(`select count(*) from "weir".jobs_limiters`))
 }

@@ -41,7 +41,7 @@ func TestCompare(t *testing.T) {
 	c = Compare(before, after)
 	assert.False(t, c.OneByOne)
 	assert.Zero(t, c.NewlyRefused)
-	assert.Contains(t, string(written(t, c.WriteTable)), "Requests of a closed load cannot be compared one by one")
+	assert.Contains(t, string(written(t, c.WriteTable)), "requests of a closed load cannot be compared one by one")
 }
 
 // A result that was read from JSON has everything but its requests and keys.
@@ -56,7 +56,7 @@ func TestCompare_FromJSON(t *testing.T) {
 		assert.Empty(t, c.Losers)
 		assert.Empty(t, c.Winners)
 		text := string(written(t, c.WriteTable))
-		assert.Contains(t, text, "Requests cannot be compared one by one: a result that was read from JSON does not have them.")
+		assert.Contains(t, text, "requests cannot be compared one by one: a result that was read from JSON does not have them")
 		assert.NotContains(t, text, "closed load")
 		assert.Contains(t, text, "a result that was read from JSON does not have all keys")
 		assert.NotContains(t, text, "no key loses anything")

@@ -89,11 +89,11 @@ func (c *Comparison) verdict() string {
 		return fmt.Sprintf("%s (%s) %s newly refused, %s (%s) no longer", render.Plural(c.NewlyRefused, "request", "requests"), render.Share(c.NewlyRefused, all),
 			verb, render.Count(c.NoLongerRefused), render.Share(c.NoLongerRefused, all))
 	case !c.Before.open && !c.Before.closed || !c.After.open && !c.After.closed:
-		return "Requests cannot be compared one by one: a result that was read from JSON does not have them."
+		return "requests cannot be compared one by one: a result that was read from JSON does not have them"
 	case c.Before.closed || c.After.closed:
-		return "Requests of a closed load cannot be compared one by one: when each is sent depends on the answers before it."
+		return "requests of a closed load cannot be compared one by one: when each is sent depends on the answers before it"
 	}
-	return "Requests cannot be compared one by one: the loads are different."
+	return "requests cannot be compared one by one: the loads are different"
 }
 
 // charts returns those of both results in turn, with the same scales.

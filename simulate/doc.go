@@ -23,6 +23,6 @@
 // with what measure.go measures. scenariofile.go reads a scenario, and internal/input recordings. The rest is about results:
 // compare.go, expect.go, and the reports that internal/render writes (resultreport.go, comparisonreport.go).
 //
-// Outside of this package, internal/deterministic is the one door by which the limiters, strategies and registries of a
-// simulation differ from those of production.
+// Outside of this package, there are two doors by which a simulation differs from production: internal/deterministic for
+// limiters, strategies and registries, and the Interpose of a registry's listener, which puts gates between strategies.
 package simulate

@@ -172,3 +172,17 @@ func TestScenario_Instances(t *testing.T) {
 	})
 	assert.EqualValues(t, 60, r.Total.Admitted, "all have one")
 }
+
+// The queue of a service that drops calls does not grow with those it has dropped.
+func TestServing_QueueOfDropped(t *testing.T) {
+	r := &run{start: time.Now()}
+	r.collector = newCollector(&Scenario{Interval: time.Hour}, r.now)
+	s := &serving{run: r, options: &Service{Capacity: 1, StopsCanceled: true}, running: 1}
+	for range 10_000 {
+		c := &call{}
+		s.queue = append(s.queue, c)
+		s.waiting++
+		s.leave(c)
+	}
+	assert.Less(t, len(s.queue), 100)
+}

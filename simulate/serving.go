@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/weir-go/weir/internal/saturate"
@@ -150,6 +151,9 @@ func (s *serving) end(c *call) {
 		s.running--
 	} else {
 		s.waiting--
+		if len(s.queue) > 2*s.waiting+64 {
+			s.queue = slices.DeleteFunc(s.queue, func(c *call) bool { return c.over })
+		}
 	}
 	s.run.inService(-1)
 	s.next()

@@ -80,7 +80,7 @@ func withFileNames(err error) error {
 }
 
 // prepareNode returns an error for a list element without a value, which the decoder would leave out, so that a limit that
-// is only half written would limit nothing, and for a duration without its unit. prepareNode also writes a deadline of -1 as
+// is only half written would limit nothing, for limits without a value, and for a duration without its unit. prepareNode also writes a deadline of -1 as
 // a duration; see [jobs.Limit].
 func prepareNode(n *yaml.Node) error {
 	for i, inner := range n.Content {
@@ -89,6 +89,8 @@ func prepareNode(n *yaml.Node) error {
 		}
 		if n.Kind == yaml.MappingNode && i%2 == 1 {
 			switch name := n.Content[i-1].Value; {
+			case name == "limits" && inner.ShortTag() == "!!null":
+				return fmt.Errorf("line %d: limits has no value", inner.Line)
 			case name == "deadline" && inner.Value == "-1":
 				inner.SetString("-1ns")
 			case (name == "deadline" || name == "interval" || name == "min_delay") && (inner.ShortTag() == "!!int" || inner.ShortTag() == "!!float"):

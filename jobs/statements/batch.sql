@@ -86,8 +86,8 @@ with c as materialized (
 {{end}}
 
 {{define "Running"}}
-select j.id, j.attempted_at from unnest($1::bigint[]) q (id)
-  cross join lateral (select j.id, j.attempted_at, j.state from {{.River}} j where j.id = q.id offset 0) j where j.state = 'running'
+select j.id, case when j.state = 'running' then j.attempted_at end from unnest($1::bigint[]) q (id)
+  cross join lateral (select j.id, j.attempted_at, j.state from {{.River}} j where j.id = q.id offset 0) j
 {{end}}
 
 {{define "WaitersOfJobs"}}

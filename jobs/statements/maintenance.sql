@@ -37,7 +37,7 @@ with outdated as materialized (select w.key, w.job, l.version from {{.Waiters}} 
 select k.id from (select distinct w.key from {{.Waiters}} w
     where not w.in_worker and w.wake > clock_timestamp() + interval '1 second' and w.earliest <= clock_timestamp()) w
   join {{.Keys}} k on k.id = w.key join {{.Limiters}} l on l.id = k.limiter and l.type in ('mutex', 'semaphore')
-  where (select count(*) from {{.Holders}} h left join {{.River}} j on j.id = h.job where h.key = k.id and {{template "live"}})
+  where (select count(distinct h.owner) from {{.Holders}} h left join {{.River}} j on j.id = h.job where h.key = k.id and {{template "live"}})
     < coalesce((l.options->>'max_count')::bigint, 1) order by random() limit 1000
 {{end}}
 
@@ -63,24 +63,26 @@ with absent as materialized (select w.key, w.job, case when not {{template "gone
 {{define "RemoveFinishedWaiters"}}
 delete from {{.Waiters}} w using (select o.key, o.job from {{.Waiters}} o
   left join {{.River}} j on j.id = o.job where o.wake < clock_timestamp() - interval '1 minute'
-  and (j.id is null or j.finalized_at is not null) limit 1000 for update of o skip locked) e where w.key = e.key and w.job = e.job
+  and (j.id is null or j.finalized_at is not null) limit $1 for update of o skip locked) e where w.key = e.key and w.job = e.job
 {{end}}
 
 {{define "RemoveDeadHolders"}}
 delete from {{.Holders}} d using (select h.key, h.owner, h.job from {{.Holders}} h
-  left join {{.River}} j on j.id = h.job where not {{template "live"}} limit 10000 for update of h skip locked) e
+  left join {{.River}} j on j.id = h.job where not {{template "live"}} limit $1 for update of h skip locked) e
   where d.key = e.key and d.owner = e.owner and d.job = e.job
 {{end}}
 
 {{define "LockExpiredKeys"}}
-select id from {{.Keys}} where expires < clock_timestamp() - interval '1 minute' order by id limit 1000
-  for update skip locked
+select k.id from {{.Keys}} k where {{template "expired" .}} order by k.id limit $1 for update of k skip locked
+{{end}}
+
+{{define "expired"}}
+k.expires < clock_timestamp() - interval '1 minute'
+  and not exists (select from {{.Holders}} h left join {{.River}} j on j.id = h.job where h.key = k.id and {{template "live"}})
+  and not exists (select from {{.Waiters}} w where w.key = k.id)
 {{end}}
 
 {{define "RemoveExpiredKeys"}}
-with gone as (delete from {{.Keys}} where id in (select k.id from {{.Keys}} k
-  where k.id = any($1) and k.expires < clock_timestamp() - interval '1 minute'
-  and not exists (select from {{.Holders}} h left join {{.River}} j on j.id = h.job where h.key = k.id and {{template "live"}})
-  and not exists (select from {{.Waiters}} w where w.key = k.id)) returning id)
+with gone as (delete from {{.Keys}} where id in (select k.id from {{.Keys}} k where k.id = any($1) and {{template "expired" .}}) returning id)
   delete from {{.Holders}} where key in (select id from gone)
 {{end}}

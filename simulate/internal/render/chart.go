@@ -246,14 +246,17 @@ func (p *plot) drawSeries() {
 			if s.Shape != shape {
 				continue
 			}
-			path, class := p.bars(s, below), "-fill bars"
+			var path, class string
 			switch shape {
-			case Bars:
-				below = stacked(below, s.Values)
 			case Steps:
 				path, class = p.steps(s), "-line"
 			case Line:
 				path, class = p.line(s), "-line wide"
+			default:
+				path, class = p.bars(s, below), "-fill bars"
+			}
+			if shape == Bars {
+				below = stacked(below, s.Values)
 			}
 			if path != "" {
 				p.add(`<path class="%s%s" d="%s"/>`, s.Color, class, path)
