@@ -249,9 +249,6 @@ func (r *run) closedClient(c *client) {
 	c.pause()
 }
 
-// afterCut is how long requests have to end once they are cut off.
-const afterCut = 10 * time.Minute
-
 // cut ends what has not ended: executions, one client after the other, and the waits of clients that would try again.
 func (r *run) cut() {
 	r.over = true

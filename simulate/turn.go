@@ -101,6 +101,7 @@ const (
 	mostPasses    = 10_000
 	spinPasses    = 100
 	shortestPause = time.Microsecond
+	afterCut      = 10 * time.Minute // how long requests have to end once they are cut off
 )
 
 func (t *task) rest() {
