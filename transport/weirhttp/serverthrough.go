@@ -214,8 +214,8 @@ func (t *handlerPipeline) run(w http.ResponseWriter, r *http.Request, next http.
 	defer x.client.Stop()
 	x.Context = x.client.Ctx
 	x.instead, err = x.execute()
-	if x.failure != nil && errors.Is(err, errOnce) {
-		err = x.failure // the attempt that was refused does not count
+	if x.failure != nil && (errors.Is(err, errOnce) || err == nil && x.instead == nil) {
+		err = x.failure // an attempt that was refused does not count, and nothing is no answer
 	}
 	return x, err
 }

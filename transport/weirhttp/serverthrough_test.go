@@ -444,6 +444,23 @@ func TestThrough_StrategyThatCancelsIsNoClientThatHasGone(t *testing.T) {
 	}
 }
 
+// A handler that ran out of time has not answered, whatever a strategy makes of that.
+func TestThrough_NoEmptyAnswerForAHandlerThatRanOutOfTime(t *testing.T) {
+	waits := handler(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	assert.Equal(t, 503, get(around(t, nil, ends(nil, nil), timeout.New(time.Millisecond, nil))(waits)).Code)
+}
+
+// A request whose key is ambiguous has no quota to tell about.
+func TestLimits_AmbiguousKeyHasNoQuota(t *testing.T) {
+	keyed := weir.Must(PerKey(limiter.FactoryFor[string](limiter.PerMinute(10, 10)), nil))
+	defer keyed.Close()
+	key := func(*http.Request) string { return AmbiguousKey }
+	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: ByKey(keyed, key), Quota: 10}, Headers: Draft11}))
+	w := get(l.Handler(served))
+	assert.Equal(t, 400, w.Code)
+	assert.Empty(t, w.Header().Values("RateLimit"))
+}
+
 // An attempt that cannot be made says nothing about the handler.
 func TestThrough_BreakerDoesNotCountAnAttemptThatIsNotMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

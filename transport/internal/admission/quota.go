@@ -69,6 +69,9 @@ func (p *Policy[R]) currentQuota(r R, key string, lease limiter.Lease, retryAfte
 
 // figures returns the limits that are the quota, and what remains.
 func (p *Policy[R]) figures(r R, key string, lease limiter.Lease) (l rate.Limits, remaining int64, ok bool) {
+	if key == AmbiguousKey { // there is no limiter of that key
+		return l, 0, false
+	}
 	if p.Quota == 0 && p.Limit.keyed {
 		if l, remaining, ok = lease.Quota(); ok { // the lease of a key's limiter says everything
 			return l, remaining, true

@@ -96,8 +96,9 @@ func (w *writer) drains() bool {
 // enter begins a call that can wait for the client; leave ends it. If the time is over, enter makes the connection
 // fail: otherwise net/http would end an answer that is half written as if it were complete.
 func (w *writer) enter() (drains bool, err error) {
-	if err := w.writes.Load().enter(); err != nil {
-		w.writes.Load().expireOnce()
+	writes := w.writes.Load()
+	if err := writes.enter(); err != nil {
+		writes.expireOnce()
 		return false, err
 	}
 	if drains = w.drains(); drains {
