@@ -105,7 +105,7 @@ func (c *Call[R]) Report(ctx context.Context, p *Policy[R], name string, severit
 }
 
 // Admit asks the limiter of p about r, which is the request with ctx. If ok is false, the call is to be refused. key is
-// what Key returned, which is called once.
+// what Key returned.
 func (c *Call[R]) Admit(ctx context.Context, p *Policy[R], r R) (key string, refusal Refusal, ok bool) {
 	n := 1
 	if p.Cost != nil {
