@@ -173,7 +173,7 @@ func (c *Call[R]) failed(ctx context.Context, p *Policy[R], n int, err error) (r
 	tooMany := errors.Is(err, limiter.ErrPermitCount)
 	switch {
 	case ctx.Err() != nil || errors.Is(err, errOver):
-		// also with Shadow and FailOpen: nobody waits for the answer of the handler
+		// also with Shadow and FailOpen: the client has gone, or a strategy has ended the attempt
 		refusal.Cause = status.OfContext(ctx)
 		return refusal, false
 	case tooMany && n < 0: // a mistake in the program
