@@ -489,7 +489,7 @@ func (w *world) ask(refs ...Ref) *request {
 	return req
 }
 
-// A batch that forgets the IDs of all keys, because there are too many, has those that it needs.
+// A batch that forgets the IDs of all keys, because there are too many, has the ones for its own keys.
 func TestDatabase_ForgetsIDs(t *testing.T) {
 	w, th := newThrottler(t)
 	d := w.database(th)

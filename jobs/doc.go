@@ -77,7 +77,9 @@
 //     batch (batch.go), and writes what was decided.
 //   - decide.go decides, without a database and without a clock: each request gets all its needs or none. The state of
 //     limiters is in slots.go and in package internal/window.
-//   - maintenance.go has the janitor, which looks after waiters that no transaction brings back.
+//   - maintenance.go has the janitor, which looks after waiters that no transaction brings back, and cleans up.
+//   - throttle.go, template.go, definition.go and config.go check what programs and files declare. request.go makes a request of
+//     that for a job. define.go and inspect.go change and list limiters.
 //   - The folder statements has the SQL, and in conditions.sql the rule when a slot is held (live): it follows from the row
 //     of the job in river_job.
 package jobs

@@ -120,7 +120,7 @@ func ownerOf(job int64, name string) string {
 	return namedOwner + name
 }
 
-// add adds a need. A limit that both the worker and a configuration declare counts once.
+// add adds a need, of at most maxLimits in all. A limit that both the worker and a configuration declare counts once.
 func (req *request) add(n need) error {
 	for _, other := range req.needs {
 		if other.ref != n.ref {

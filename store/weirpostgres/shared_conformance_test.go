@@ -19,7 +19,7 @@ func TestSharedConformance(t *testing.T) {
 	schema := freshSchema(t, pool)
 	steerable(t, pool, schema)
 	drill.Conformance(t, store.Options{NoListen: true}, func(t testing.TB) backend.Backend {
-		// Each case connects anew, and a connection costs more than what a case asks.
+		// Each case makes its own connections, and a connection costs more than what a case asks.
 		b := newSteered(t, url+"&synchronous_commit=off", schema, func(c *pgxpool.Config) { c.MaxConns = 2 })
 		b.now = func() int64 { return time.Now().UnixMicro() }
 		return b

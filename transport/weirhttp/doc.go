@@ -18,9 +18,10 @@
 //
 // The policies of a route are asked in order. A request that a later policy rejects costs nothing in the earlier ones.
 // This holds within one call of [Limits.Wrap] only: if middleware of two calls is nested, and the inner middleware
-// rejects a request, the request has still paid for the policies of the outer middleware. A rejected request gets 429
-// or 503, depending on the cause, with Retry-After if it is known. The handler finds the leases of its request with
-// [LeaseFrom], and corrects what the request cost with [Charge].
+// rejects a request, the request has still paid for the policies of the outer middleware, unless a pipeline sheds it
+// without having run the handler; see [Through]. A rejected request gets 429 or 503, depending on the cause, with
+// Retry-After if it is known. The handler finds the leases of its request with [LeaseFrom], and corrects what the request
+// cost with [Charge].
 //
 // For a limit by client address, [PerIP] is the middleware in one call. For a client, most callers want [NewTransport].
 //

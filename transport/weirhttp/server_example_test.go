@@ -82,7 +82,7 @@ func ExampleLimitsOptions_headers() {
 	w := httptest.NewRecorder()
 	limits.Handler(orders, "per-user").ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/orders", nil))
 	fmt.Println("RateLimit-Policy:", w.Header().Get("RateLimit-Policy"))
-	left, _, _ := strings.Cut(w.Header().Get("RateLimit"), ";t=") // t is in how many seconds the window ends
+	left, _, _ := strings.Cut(w.Header().Get("RateLimit"), ";t=") // t is in how many seconds all permits are back, at most a window
 	fmt.Println("RateLimit:", left)
 	// Output:
 	// RateLimit-Policy: "per-user";q=100;w=3600

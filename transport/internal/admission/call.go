@@ -105,7 +105,7 @@ func (c *Call[R]) Report(ctx context.Context, p *Policy[R], name string, severit
 }
 
 // Admit asks the limiter of p about r, which is the request with ctx. If ok is false, the call is to be refused. key is
-// what Key returned, which is called once.
+// what Key returned.
 func (c *Call[R]) Admit(ctx context.Context, p *Policy[R], r R) (key string, refusal Refusal, ok bool) {
 	n := 1
 	if p.Cost != nil {
@@ -173,7 +173,7 @@ func (c *Call[R]) failed(ctx context.Context, p *Policy[R], n int, err error) (r
 	tooMany := errors.Is(err, limiter.ErrPermitCount)
 	switch {
 	case ctx.Err() != nil || errors.Is(err, errOver):
-		// also with Shadow and FailOpen: nobody waits for the answer of the handler
+		// also with Shadow and FailOpen: the client has gone, or a strategy has ended the attempt
 		refusal.Cause = status.OfContext(ctx)
 		return refusal, false
 	case tooMany && n < 0: // a mistake in the program
