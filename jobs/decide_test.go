@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -357,7 +358,8 @@ func TestDecide_Random(t *testing.T) {
 		m.set(Definition{FixedWindow: "f", Limit: 4, Interval: 5 * time.Second})
 		m.set(Definition{SlidingWindow: "w", Limit: 3, Interval: 6 * time.Second, Buckets: 3})
 		m.set(Definition{DynamicWindow: "d", Interval: 4 * time.Second, Buckets: 2, Capacity: 6, MinLimit: 2})
-		change := func() { // no place stays behind that no job takes
+		change := func() {
+			m.changed = true
 			buckets := 1 + rnd.IntN(5)
 			interval := time.Duration(buckets) * []time.Duration{time.Second, 1500 * time.Millisecond, 7 * time.Second, time.Minute}[rnd.IntN(4)]
 			m.set(Definition{FixedWindow: "f", Limit: 1 + rnd.IntN(9), Interval: interval})
@@ -384,9 +386,9 @@ func TestDecide_Random(t *testing.T) {
 			if m.now += rnd.Int64N(second / 2); changes && step == 80 {
 				change()
 			}
-			for id, req := range running {
+			for _, id := range slices.Sorted(maps.Keys(running)) {
 				if rnd.IntN(3) == 0 {
-					m.end(req, true)
+					m.end(running[id], true)
 					delete(running, id)
 					done++
 				}

@@ -45,6 +45,7 @@ type memory struct {
 	broughtBack []int64
 	limits      map[Ref]rules // without key
 	batch       *batch        // the last one
+	changed     bool          // lengths of buckets: until a place lapses, it and its job can be in different ones
 }
 
 type memoryKey struct {
@@ -290,13 +291,13 @@ func (m *memory) check() {
 		}
 		w := mustRead(m.t, key.state, m.rulesOf(key.ref).window, m.now)
 		for _, b := range w.Filled {
-			if jobs := reserved[waiterID{key.id, b.At}]; b.Reserved != jobs {
+			if jobs := reserved[waiterID{key.id, b.At}]; b.Reserved != jobs && !m.changed {
 				require.Failf(m.t, "wrong reservations", "%v has %d reserved in bucket now%+d for %d jobs", key.ref, b.Reserved, b.At-m.now/w.Bucket, jobs)
 			}
 			delete(reserved, waiterID{key.id, b.At})
 		}
 	}
-	if len(reserved) > 0 {
+	if len(reserved) > 0 && !m.changed {
 		require.Failf(m.t, "places that no window has", "%v", reserved)
 	}
 	owners := map[int64]map[string]bool{}
