@@ -137,7 +137,7 @@ func (p *PartitionedLimiter[R, K]) acquireSlow(
 		return Lease{}, err
 	}
 	there, err := p.keys.withPartition(ctx, part, hash, now, true, func(found partition[K]) (err error) {
-		lease, err = found.ask(ctx, now, n, wait)
+		lease, err = found.ask(ctx, n, wait)
 		return err
 	})
 	if !there && err == nil {

@@ -512,3 +512,25 @@ func TestChainPartitioned_RejectionCostsNothing(t *testing.T) {
 	_, err = ChainPartitioned[string](perUser, nil)
 	require.ErrorIs(t, err, ErrInvalidOptions)
 }
+
+// What the caller that makes a limiter takes is taken when it is made, and not when the factory began.
+func TestPartitioned_SlowFactoryTakesNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		buckets := FactoryFor[string](TokenBucketOptions{TokenLimit: 10, TokensPerPeriod: 10, ReplenishmentPeriod: time.Second})
+		p, err := NewPartitionedByKey(func(key string) string { return key }, func(key string) (Limiter, error) {
+			time.Sleep(2500 * time.Millisecond)
+			return buckets(key)
+		}, nil)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, p.Close()) }()
+		lease, err := p.TryAcquire(t.Context(), "a", 10)
+		require.NoError(t, err)
+		require.True(t, lease.Acquired())
+		lease, err = p.TryAcquire(t.Context(), "a", 1)
+		require.NoError(t, err)
+		require.False(t, lease.Acquired())
+		after, ok := lease.RetryAfter()
+		require.True(t, ok)
+		require.Equal(t, time.Second, after)
+	})
+}

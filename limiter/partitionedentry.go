@@ -114,10 +114,10 @@ const (
 
 func (t *tracked) pinned() bool { return t.uses.Load()%oneUse > 0 }
 
-// ask asks the limiter, which is pinned.
-func (p partition[K]) ask(ctx context.Context, now int64, n int, wait bool) (Lease, error) {
+// ask asks the limiter, which is pinned. It reads the clock for a bucket, because the factory may have taken long.
+func (p partition[K]) ask(ctx context.Context, n int, wait bool) (Lease, error) {
 	if p.tracked == nil {
-		return p.acquire(ctx, now, n, wait)
+		return p.acquire(ctx, moment(), n, wait)
 	}
 	l := p.toTake()
 	if wait {

@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // Ceilings are the lines of code and of tests, and the exported names, that each group may have. Lower them with the change that
 // makes a group smaller.
 var ceilings = map[string]counts{
-	"limiter":                {3600, 6510, 191},
+	"limiter":                {3600, 6530, 191},
 	"rate":                   {750, 650, 69},
 	"pipeline":               {850, 1100, 84},
 	"strategies":             {2900, 5950, 273},
