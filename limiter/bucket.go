@@ -142,12 +142,12 @@ func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Leas
 		b.mu.Unlock()
 		return l, nil
 	}
-	if wait && s.queue.limit > 0 {
-		return enqueue(ctx, b, now, n)
+	if wait && s.queue.Limit() > 0 {
+		return b.acquireSlow(ctx, nil, now, n, true)
 	}
 	b.countFailed()
 	at := later(b.line, linesToCover(over, s.refill), s.period)
-	if n == 1 && s.family == nil && s.queue.limit == 0 {
+	if n == 1 && s.family == nil && s.queue.Limit() == 0 {
 		s.noneUntil.Store(at)
 	}
 	b.mu.Unlock()
@@ -384,6 +384,8 @@ type bucketOwner bucket
 func (b *bucketOwner) Release(int, int64) {}
 
 func (b *bucketOwner) Refund(n int, tag int64) { refund((*bucket)(b), n, tag) }
+
+func (b *bucketOwner) Correct(t Tenant, more int64) { correct((*bucket)(b), t, more) }
 
 func (b *bucketOwner) Adjust(n int, tag int64, cost int) (newTag int64, ok bool) {
 	return adjust((*bucket)(b), n, tag, cost), true

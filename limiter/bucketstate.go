@@ -32,7 +32,7 @@ type bucketState struct {
 // newBucketState returns a state with those limits for one bucket.
 func newBucketState(l rate.Limits) *bucketState {
 	return &bucketState{
-		common: common{limit: int64(l.Permits), queue: queue{limit: l.QueueLimit, order: l.QueueOrder}},
+		common: newCommon(l),
 		kind:   l.Kind, refill: refillOf(l), period: int64(l.Period),
 	}
 }
@@ -55,10 +55,7 @@ func (b *bucket) start(s *bucketState) {
 const notBegun = 1 << 62
 
 func (s *bucketState) limits() rate.Limits {
-	l := rate.Limits{
-		Kind: s.kind, Permits: int(s.limit), Period: time.Duration(s.period),
-		QueueLimit: s.queue.limit, QueueOrder: s.queue.order,
-	}
+	l := s.queue.Limits(rate.Limits{Kind: s.kind, Permits: int(s.limit), Period: time.Duration(s.period)})
 	if s.kind == rate.TokenBucket {
 		l.Refill = int(s.refill)
 	}

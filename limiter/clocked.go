@@ -77,7 +77,7 @@ func freeBehindQueue(c clocked, n int) int64 {
 	switch {
 	case q.Empty():
 		return c.freeAt(weight(n))
-	case n > 0 && q.order == OldestFirst && q.Permits() <= c.view().limit-int64(n):
+	case n > 0 && q.Order() != NewestFirst && q.Permits() <= c.view().limit-int64(n):
 		// All can be served when the limiter is full, so no permit is lost before that, and a window brings back what
 		// waiters take after all that is taken now.
 		return c.freeAt(q.Permits() + int64(n))
@@ -85,7 +85,7 @@ func freeBehindQueue(c clocked, n int) int64 {
 	f := forecasts.Get().(*forecast)
 	defer forecasts.Put(f)
 	c.forecast(f)
-	return f.schedule.TimeOf(q.LineBehind(&f.schedule, &f.state, q.order, n))
+	return f.schedule.TimeOf(q.LineBehind(&f.schedule, &f.state, n))
 }
 
 // A forecast is a copy of what a limiter has, in which time passes if there are no callers but those in its queue.
@@ -124,6 +124,13 @@ func adjust(c clocked, n int, tag int64, cost int) (newTag int64) {
 	tag = c.reprice(now, int64(n), tag, int64(cost))
 	serveAny(c, now)
 	return tag
+}
+
+// correct notes that what a waiter of a tenant was served has cost that many permits more.
+func correct(c clocked, t Tenant, more int64) {
+	c.lock()
+	defer c.unlock()
+	c.view().queue.Correct(t, more)
 }
 
 // serveAny serves the waiters, if there are any, after permits were given back or charged.

@@ -79,7 +79,7 @@ func (c *Concurrency) lock() {
 func (c *Concurrency) unlock() {
 	if c.queue.Empty() && !c.closed && 0 < c.limit && max(c.limit, c.held) <= mostPermits {
 		t := tallyOpen | tally(c.limit)*oneOfLimit | tally(c.held)*oneHeld
-		if c.queue.limit == 0 {
+		if c.queue.Limit() == 0 {
 			t |= tallyNoQueue
 		}
 		c.tally.word.Store(uint64(t))
@@ -151,7 +151,7 @@ func NewConcurrency(o ConcurrencyOptions) (*Concurrency, error) {
 	}
 	c := &Concurrency{
 		idleSince:    moment(),
-		lockedCommon: newLockedCommon(int64(o.PermitLimit), o.QueueLimit, o.QueueOrder),
+		lockedCommon: newLockedCommon(o.Limits()),
 	}
 	c.near[0].from, c.near[1].from = c, c
 	c.mu.Lock()
@@ -300,7 +300,7 @@ func (c *Concurrency) giveBack(n int) {
 func (c *Concurrency) Limits() rate.Limits {
 	c.lock()
 	defer c.unlock()
-	return rate.Limits{Kind: rate.Concurrency, Permits: int(c.limit), QueueLimit: c.queue.limit, QueueOrder: c.queue.order}
+	return c.queue.Limits(rate.Limits{Kind: rate.Concurrency, Permits: int(c.limit)})
 }
 
 // Charge returns [errors.ErrUnsupported], because permits are lent; see [Charger].

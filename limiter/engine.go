@@ -42,8 +42,12 @@ type lockedCommon struct {
 	common
 }
 
-func newLockedCommon(limit int64, queueLimit int, order QueueOrder) lockedCommon {
-	return lockedCommon{common: common{limit: limit, queue: queue{limit: queueLimit, order: order}}}
+func newLockedCommon(l rate.Limits) lockedCommon { return lockedCommon{common: newCommon(l)} }
+
+func newCommon(l rate.Limits) common {
+	c := common{limit: int64(l.Permits)}
+	c.queue.Configure(l)
+	return c
 }
 
 func (c *lockedCommon) lock()         { c.mu.Lock() }
@@ -96,7 +100,7 @@ func closeEngine(e engine) {
 	}
 	c.closed = true
 	disarm(c)
-	for w := range c.queue.All(OldestFirst) {
+	for w := range c.queue.All() {
 		c.queue.Remove(w)
 		answer(w, rejected(0, limiterClosed))
 	}
@@ -106,8 +110,9 @@ func closeEngine(e engine) {
 // the others.
 func setLimits(e engine, now int64, l rate.Limits) {
 	c := e.own()
-	c.limit, c.queue.limit, c.queue.order = int64(l.Permits), l.QueueLimit, l.QueueOrder
-	for w := range c.queue.All(OldestFirst) {
+	c.limit = int64(l.Permits)
+	c.queue.Configure(l)
+	for w := range c.queue.All() {
 		if w.Permits > l.Permits {
 			c.queue.Remove(w)
 			c.failed++
@@ -120,7 +125,7 @@ func setLimits(e engine, now int64, l rate.Limits) {
 // mayPass reports whether a newcomer can take n permits: enough are free, and no waiter is overtaken unless the order
 // allows it. A request for 0 takes nothing, so it overtakes no waiter.
 func mayPass(q *queue, free int64, n int) bool {
-	return free >= weight(n) && (q.Empty() || n == 0 || q.order == NewestFirst)
+	return free >= weight(n) && (q.Empty() || n == 0 || q.Order() == NewestFirst)
 }
 
 // rejectOrQueue answers a call that was not granted at once: with an error if the limiter could not decide, and otherwise with a
@@ -130,8 +135,11 @@ func rejectOrQueue(ctx context.Context, ctxErr error, e engine, now int64, n int
 	if err := undecided(ctx, ctxErr, e, n, wait); err != nil {
 		return Lease{}, err
 	}
+	if wait && e.view().queue.Order() == Fair {
+		return enqueueTenant(ctx, e, n)
+	}
 	if wait {
-		return enqueue(ctx, e, now, n)
+		return enqueue(ctx, e, now, n, Tenant{})
 	}
 	l := reject(e, now, n, noReason)
 	e.unlock()
@@ -185,16 +193,20 @@ func serveWaiters(e engine, now int64) {
 	if q.Zeros() > 0 && e.free() > 0 {
 		serveZeros(e, now)
 	}
-	for w := q.first(); w != nil && e.free() >= weight(w.Permits); w = q.first() {
-		q.Remove(w)
-		answer(w, e.grant(now, w.Permits))
+	for w := q.First(); w != nil && e.free() >= weight(w.Permits); w = q.First() {
+		q.Serve(w)
+		l := e.grant(now, w.Permits)
+		if q.Order() == Fair {
+			l = TenantKey.With(l, w.Tenant)
+		}
+		answer(w, l)
 	}
 }
 
 // serveZeros grants the requests for 0 permits. They take nothing, so their place in the queue does not matter.
 func serveZeros(e engine, now int64) {
 	q := &e.own().queue
-	for w := range q.All(OldestFirst) {
+	for w := range q.All() {
 		if w.Permits == 0 {
 			q.Remove(w)
 			answer(w, e.grant(now, 0))
@@ -206,7 +218,7 @@ func serveZeros(e engine, now int64) {
 func arm(e engine, now int64) {
 	c := e.own()
 	due := int64(never)
-	if w := c.queue.first(); w != nil {
+	if w := c.queue.First(); w != nil {
 		due = e.freeAt(weight(w.Permits))
 		if c.queue.Zeros() > 0 {
 			due = min(due, e.freeAt(1))

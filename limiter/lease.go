@@ -263,7 +263,17 @@ func (l Lease) Succeeded() {
 // that Adjust returned.
 func (l Lease) Refund() {
 	if l.Acquired() {
+		l.correct(0)
 		l.owner.Refund(l.n, l.tag)
+	}
+}
+
+// correct tells a queue with the order [Fair] that what l was granted has cost n permits.
+func (l Lease) correct(n int) {
+	if t, waited := TenantKey.From(l); waited && n != l.n {
+		if q, has := l.source().(interface{ Correct(t Tenant, more int64) }); has {
+			q.Correct(t, int64(n-l.n))
+		}
 	}
 }
 
@@ -282,6 +292,7 @@ func (l Lease) Adjust(n int) (adjusted Lease, ok bool) {
 		return l, false
 	}
 	n = max(n, 0)
+	l.correct(n)
 	o, tag := l.source(), l.tag
 	switch a := o.(type) {
 	case *jointLease:
@@ -351,6 +362,8 @@ var (
 	// ChainMemberKey is the name of the limiter of a [Chain] that rejected, see [Chained.Named]. In a chain of chains it
 	// has the names of both, such as "0 (limiter.Chained)/slots".
 	ChainMemberKey = NewMetadataKey[string]("CHAIN_MEMBER")
+	// TenantKey is whom a lease is for that was waited for in a queue with the order [Fair].
+	TenantKey = NewMetadataKey[Tenant]("TENANT")
 )
 
 // NewMetadataKey returns the key of that name.

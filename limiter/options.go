@@ -19,7 +19,15 @@ const (
 	// NewestFirst serves the newest waiter first: under overload, its caller is most likely still there. A newcomer
 	// takes free permits before the queue, and if there is no room, it pushes out the oldest waiters.
 	NewestFirst = rate.NewestFirst
+	// Fair serves tenants in turn, by the permits that they get and their weights, so that a tenant with many waiters does not
+	// delay another's; see [Tenant]. No caller overtakes waiters of its own tenant, or permits that the next waiter waits for.
+	// If there is no room, the newest waiter of the tenant that has most waiters for its weight gives way to a newcomer whose
+	// tenant has fewer.
+	Fair = rate.Fair
 )
+
+// A Tenant is for whom a call waits in a queue with the order [Fair].
+type Tenant = rate.Tenant
 
 // Options are the options of a limiter of any kind: a [TokenBucketOptions], a [FixedWindowOptions], a [SlidingWindowOptions], a
 // [CalendarOptions], a [ConcurrencyOptions], or the [rate.Limits] that they are.
@@ -31,22 +39,22 @@ func OptionsOf(l rate.Limits) Options {
 	case rate.TokenBucket:
 		return TokenBucketOptions{
 			TokenLimit: l.Permits, TokensPerPeriod: l.Refill, ReplenishmentPeriod: l.Period,
-			QueueLimit: l.QueueLimit, QueueOrder: l.QueueOrder,
+			QueueLimit: l.QueueLimit, QueueOrder: l.QueueOrder, QueueLimitPerTenant: l.QueueLimitPerTenant,
 		}
 	case rate.FixedWindow:
 		return FixedWindowOptions{
 			PermitLimit: l.Permits, Window: l.Period,
-			QueueLimit: l.QueueLimit, QueueOrder: l.QueueOrder,
+			QueueLimit: l.QueueLimit, QueueOrder: l.QueueOrder, QueueLimitPerTenant: l.QueueLimitPerTenant,
 		}
 	case rate.SlidingWindow:
 		return SlidingWindowOptions{
 			PermitLimit: l.Permits, Window: l.Period, SegmentsPerWindow: l.Segments,
-			QueueLimit: l.QueueLimit, QueueOrder: l.QueueOrder,
+			QueueLimit: l.QueueLimit, QueueOrder: l.QueueOrder, QueueLimitPerTenant: l.QueueLimitPerTenant,
 		}
 	case rate.Concurrency:
-		return ConcurrencyOptions{PermitLimit: l.Permits, QueueLimit: l.QueueLimit, QueueOrder: l.QueueOrder}
+		return ConcurrencyOptions{PermitLimit: l.Permits, QueueLimit: l.QueueLimit, QueueOrder: l.QueueOrder, QueueLimitPerTenant: l.QueueLimitPerTenant}
 	case rate.Calendar:
-		return CalendarOptions{PermitLimit: l.Permits, Every: l.Every, Zone: l.Zone, QueueLimit: l.QueueLimit, QueueOrder: l.QueueOrder}
+		return CalendarOptions{PermitLimit: l.Permits, Every: l.Every, Zone: l.Zone, QueueLimit: l.QueueLimit, QueueOrder: l.QueueOrder, QueueLimitPerTenant: l.QueueLimitPerTenant}
 	default:
 		return l
 	}
@@ -56,7 +64,7 @@ func OptionsOf(l rate.Limits) Options {
 func (o TokenBucketOptions) Limits() rate.Limits {
 	return rate.Limits{
 		Kind: rate.TokenBucket, Permits: o.TokenLimit, Refill: o.TokensPerPeriod, Period: o.ReplenishmentPeriod,
-		QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder,
+		QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder, QueueLimitPerTenant: o.QueueLimitPerTenant,
 	}
 }
 
@@ -64,7 +72,7 @@ func (o TokenBucketOptions) Limits() rate.Limits {
 func (o FixedWindowOptions) Limits() rate.Limits {
 	return rate.Limits{
 		Kind: rate.FixedWindow, Permits: o.PermitLimit, Period: o.Window,
-		QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder,
+		QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder, QueueLimitPerTenant: o.QueueLimitPerTenant,
 	}
 }
 
@@ -72,19 +80,19 @@ func (o FixedWindowOptions) Limits() rate.Limits {
 func (o SlidingWindowOptions) Limits() rate.Limits {
 	return rate.Limits{
 		Kind: rate.SlidingWindow, Permits: o.PermitLimit, Period: o.Window, Segments: o.SegmentsPerWindow,
-		QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder,
+		QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder, QueueLimitPerTenant: o.QueueLimitPerTenant,
 	}
 }
 
 // Limits returns what o says.
 func (o ConcurrencyOptions) Limits() rate.Limits {
-	return rate.Limits{Kind: rate.Concurrency, Permits: o.PermitLimit, QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder}
+	return rate.Limits{Kind: rate.Concurrency, Permits: o.PermitLimit, QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder, QueueLimitPerTenant: o.QueueLimitPerTenant}
 }
 
 // Limits returns what o says.
 func (o CalendarOptions) Limits() rate.Limits {
 	return rate.Limits{
-		Kind: rate.Calendar, Permits: o.PermitLimit, Every: o.Every, Zone: o.Zone, QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder,
+		Kind: rate.Calendar, Permits: o.PermitLimit, Every: o.Every, Zone: o.Zone, QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder, QueueLimitPerTenant: o.QueueLimitPerTenant,
 	}
 }
 
@@ -130,6 +138,8 @@ type CalendarOptions struct {
 	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
 	// QueueOrder says which waiter is served first. The default is OldestFirst.
 	QueueOrder QueueOrder `json:"queue_order,omitempty" yaml:"queue_order,omitempty"`
+	// QueueLimitPerTenant is how many permits a tenant can wait for if QueueOrder is Fair. If 0, QueueLimit alone bounds it.
+	QueueLimitPerTenant int `json:"queue_limit_per_tenant,omitempty" yaml:"queue_limit_per_tenant,omitempty"`
 }
 
 // ConcurrencyOptions are the options of a [Concurrency] limiter. PermitLimit is required.
@@ -140,6 +150,8 @@ type ConcurrencyOptions struct {
 	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
 	// QueueOrder says which waiter is served first. The default is OldestFirst.
 	QueueOrder QueueOrder `json:"queue_order,omitempty" yaml:"queue_order,omitempty"`
+	// QueueLimitPerTenant is how many permits a tenant can wait for if QueueOrder is Fair. If 0, QueueLimit alone bounds it.
+	QueueLimitPerTenant int `json:"queue_limit_per_tenant,omitempty" yaml:"queue_limit_per_tenant,omitempty"`
 }
 
 // FixedWindowOptions are the options of a [FixedWindow]. PermitLimit and Window are required.
@@ -152,6 +164,8 @@ type FixedWindowOptions struct {
 	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
 	// QueueOrder says which waiter is served first. The default is OldestFirst.
 	QueueOrder QueueOrder `json:"queue_order,omitempty" yaml:"queue_order,omitempty"`
+	// QueueLimitPerTenant is how many permits a tenant can wait for if QueueOrder is Fair. If 0, QueueLimit alone bounds it.
+	QueueLimitPerTenant int `json:"queue_limit_per_tenant,omitempty" yaml:"queue_limit_per_tenant,omitempty"`
 }
 
 // SlidingWindowOptions are the options of a [SlidingWindow]. PermitLimit, Window and SegmentsPerWindow are required.
@@ -167,6 +181,8 @@ type SlidingWindowOptions struct {
 	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
 	// QueueOrder says which waiter is served first. The default is OldestFirst.
 	QueueOrder QueueOrder `json:"queue_order,omitempty" yaml:"queue_order,omitempty"`
+	// QueueLimitPerTenant is how many permits a tenant can wait for if QueueOrder is Fair. If 0, QueueLimit alone bounds it.
+	QueueLimitPerTenant int `json:"queue_limit_per_tenant,omitempty" yaml:"queue_limit_per_tenant,omitempty"`
 }
 
 // TokenBucketOptions are the options of a [TokenBucket]. TokenLimit, TokensPerPeriod and ReplenishmentPeriod are
@@ -182,6 +198,8 @@ type TokenBucketOptions struct {
 	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
 	// QueueOrder says which waiter is served first. The default is OldestFirst.
 	QueueOrder QueueOrder `json:"queue_order,omitempty" yaml:"queue_order,omitempty"`
+	// QueueLimitPerTenant is how many permits a tenant can wait for if QueueOrder is Fair. If 0, QueueLimit alone bounds it.
+	QueueLimitPerTenant int `json:"queue_limit_per_tenant,omitempty" yaml:"queue_limit_per_tenant,omitempty"`
 }
 
 // PartitionedOptions are the options of a [PartitionedLimiter]. The zero value has the defaults: any number of

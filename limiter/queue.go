@@ -17,9 +17,9 @@ type waiter = waitlist.Waiter[Lease]
 // was made, and a waiter is used again outside of it.
 var waiters = sync.Pool{New: func() any { return new(waiter) }}
 
-func newWaiter(n int) *waiter {
+func newWaiter(n int, t Tenant) *waiter {
 	w := waiters.Get().(*waiter)
-	w.Permits = n
+	w.Permits, w.Tenant = n, t
 	w.Ready = make(chan struct{})
 	return w
 }
@@ -50,41 +50,52 @@ func result(w *waiter) Lease {
 }
 
 // queue has the waiters of a limiter. It is guarded by the limiter's lock.
-type queue struct {
-	waitlist.List[Lease]
-	order QueueOrder
-	limit int
-}
-
-// first returns the waiter that is served next, or nil.
-func (q *queue) first() *waiter { return q.First(q.order) }
+type queue struct{ waitlist.List[Lease] }
 
 // needs returns how many permits must be free for a waiter to be served. The queue is not empty.
 func (q *queue) needs() int64 {
 	if q.Zeros() > 0 {
 		return 1
 	}
-	return weight(q.first().Permits)
+	return weight(q.First().Permits)
 }
 
 // weight returns how many permits must be free for a request for n.
 func weight(n int) int64 { return waitlist.Weight(n) }
 
+// enqueueTenant is enqueue for a queue with the order [Fair]. It looks for the caller's tenant while e is not locked, because a method
+// of ctx can panic, or call the limiter; then permits can be free, and the limits others.
+func enqueueTenant(ctx context.Context, e engine, n int) (Lease, error) {
+	e.unlock()
+	tenant := TenantOf(ctx)
+	now := moment()
+	e.lock()
+	if err := undecided(ctx, nil, e, n, true); err != nil {
+		return Lease{}, err
+	}
+	e.catchUp(now)
+	if mayPass(&e.view().queue, e.free(), n) {
+		defer e.unlock()
+		return e.grant(now, n), nil
+	}
+	return enqueue(ctx, e, now, n, tenant)
+}
+
 // enqueue puts the caller of an Acquire into the queue and waits, or rejects it if there is no room. Waiters that leave to make
 // room are rejected, with a RetryAfter behind the newcomer. e is locked; enqueue unlocks it.
-func enqueue(ctx context.Context, e engine, now int64, n int) (Lease, error) {
+func enqueue(ctx context.Context, e engine, now int64, n int, tenant Tenant) (Lease, error) {
 	c := e.view()
-	evicted, ok := c.queue.MakeRoom(n, c.queue.limit, c.queue.order)
+	evicted, ok := c.queue.MakeRoom(n, tenant)
 	if !ok {
 		reason := queueLimit
-		if c.queue.limit == 0 {
+		if c.queue.Limit() == 0 {
 			reason = noPermit
 		}
 		l := reject(e, now, n, reason)
 		e.unlock()
 		return l, nil
 	}
-	w := newWaiter(n)
+	w := newWaiter(n, tenant)
 	c = e.own()
 	c.queue.Push(w)
 	for _, out := range evicted {

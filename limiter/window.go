@@ -64,7 +64,7 @@ func (w *window) start(l rate.Limits) {
 	w.state = w.schedule.Full(now)
 	w.findLine()
 	w.fullFrom = now
-	w.lockedCommon = newLockedCommon(w.schedule.Permits, l.QueueLimit, l.QueueOrder)
+	w.lockedCommon = newLockedCommon(l)
 }
 
 // findLine sets line and length to what they are for the state.
@@ -204,6 +204,8 @@ func (w *windowOwner) Release(int, int64) {}
 
 func (w *windowOwner) Refund(n int, tag int64) { refund((*window)(w), n, tag) }
 
+func (w *windowOwner) Correct(t Tenant, more int64) { correct((*window)(w), t, more) }
+
 func (w *windowOwner) Adjust(n int, tag int64, cost int) (newTag int64, ok bool) {
 	return adjust((*window)(w), n, tag, cost), true
 }
@@ -240,9 +242,7 @@ func (w *window) IdleDuration() (idle time.Duration, ok bool) { return idleAsOf(
 func (w *window) Close() error { return closeClocked(w) }
 
 func (w *window) limits() rate.Limits {
-	l := w.schedule.Limits(1)
-	l.QueueLimit, l.QueueOrder = w.queue.limit, w.queue.order
-	return l
+	return w.queue.Limits(w.schedule.Limits(1))
 }
 
 func (w *window) adopt(now int64, l rate.Limits) {

@@ -42,8 +42,8 @@ func (k Kind) MarshalText() ([]byte, error) { return kindTexts.Marshal(k) }
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (k *Kind) UnmarshalText(text []byte) error { return kindTexts.Unmarshal(k, text) }
 
-// QueueOrder says which waiter is served first when permits come back. It is written "oldest_first" or "newest_first"
-// in configuration files.
+// QueueOrder says which waiter is served first when permits come back. It is written "oldest_first", "newest_first" or "fair" in
+// configuration files.
 type QueueOrder uint8
 
 // The orders of a queue.
@@ -54,10 +54,15 @@ const (
 	// NewestFirst serves the newest waiter first: under overload, its caller is most likely still there. A newcomer
 	// takes free permits before the queue, and if there is no room, it pushes out the oldest waiters.
 	NewestFirst
+	// Fair serves tenants in turn, by the permits that they get: a tenant with many waiters does not delay another's. Of tenants that
+	// wait all the time, each gets permits in proportion to its weight, and nobody's share is kept for who does not ask. If there is
+	// no room, the newest waiter of the tenant that has most waiters for its weight gives way to a newcomer whose tenant has fewer.
+	// The tenant comes from the context of the call; see limiter.WithTenant.
+	Fair
 )
 
 var queueOrders = textenum.Texts[QueueOrder]{Package: "limiter", Type: "QueueOrder", Texts: []string{
-	OldestFirst: "oldest_first", NewestFirst: "newest_first",
+	OldestFirst: "oldest_first", NewestFirst: "newest_first", Fair: "fair",
 }}
 
 // String returns the text form, or QueueOrder(n) for any other number.
@@ -89,6 +94,8 @@ type Limits struct {
 	QueueLimit int `json:"queue_limit,omitempty"`
 	// QueueOrder says which waiter is served first.
 	QueueOrder QueueOrder `json:"queue_order,omitempty"`
+	// QueueLimitPerTenant is how many permits a tenant can wait for if QueueOrder is Fair. If 0, QueueLimit alone bounds it.
+	QueueLimitPerTenant int `json:"queue_limit_per_tenant,omitempty"`
 }
 
 // MaxSegments is the largest number of segments of a sliding window.
@@ -189,7 +196,11 @@ func (l Limits) Validate() error {
 	}
 	p.AtLeast("QueueLimit", l.QueueLimit, 0)
 	if !queueOrders.Has(l.QueueOrder) {
-		p.Add("QueueOrder", l.QueueOrder, "must be OldestFirst or NewestFirst")
+		p.Add("QueueOrder", l.QueueOrder, "must be OldestFirst, NewestFirst or Fair")
+	}
+	p.AtLeast("QueueLimitPerTenant", l.QueueLimitPerTenant, 0)
+	if l.QueueLimitPerTenant > 0 && l.QueueOrder != Fair {
+		p.Add("QueueLimitPerTenant", l.QueueLimitPerTenant, "must be 0 unless {QueueOrder} is Fair")
 	}
 	return p.Err("limiter")
 }

@@ -12,12 +12,15 @@ const Exact = 64
 
 // LineBehind returns the line of g on which a newcomer could take n permits, if the queue is served in its order and the newcomer
 // takes what is then left. Time passes in s, which cannot be used afterwards.
-func (l *List[V]) LineBehind(g *rate.Schedule, s *rate.State, order rate.QueueOrder, n int) int64 {
+func (l *List[V]) LineBehind(g *rate.Schedule, s *rate.State, n int) int64 {
 	lineOf := func(n int64) int64 { return g.LineOf(s, n-g.Free(s)) }
 	want := Weight(n)
-	overtakes := n == 0 || order == rate.NewestFirst
+	overtakes := n == 0 || l.order == rate.NewestFirst
+	if l.order == rate.Fair && l.length > 0 { // as if the newcomer's tenant were served last
+		return saturate.Add(s.Line, mostLines(g, int64(l.length-l.zeros)+1, saturate.Add(saturate.Add(l.permits, want), -g.Free(s))))
+	}
 	var seen, permits int64
-	for w := range l.All(order) {
+	for w := range l.All() {
 		if w.Permits == 0 {
 			continue // it takes nothing
 		}

@@ -1,9 +1,9 @@
-// Package waitlist has the callers that wait in a queue, in the order in which they came: of a limiter, and of a key of a
-// store.
+// Package waitlist has the callers that wait in a queue: of a limiter, and of a key of a store.
 package waitlist
 
 import (
 	"iter"
+	"slices"
 
 	"github.com/weir-go/weir/rate"
 )
@@ -11,7 +11,8 @@ import (
 // A Waiter is a caller that waits. The lock of its List guards it until Ready is closed. Then it belongs to the caller.
 type Waiter[V any] struct {
 	Permits int // that it waits for; 0: it waits until one is available, and takes none
-	Value   V   // what its queue keeps of it, such as the answer
+	Tenant  rate.Tenant
+	Value   V // what its queue keeps of it, such as the answer
 	Ready   chan struct{}
 
 	listed       bool
@@ -24,64 +25,13 @@ func (w *Waiter[V]) Listed() bool { return w.listed }
 // Weight returns how much of a QueueLimit a request for n permits takes.
 func Weight(n int) int64 { return int64(max(n, 1)) }
 
-// A List has waiters. The zero value is empty.
-type List[V any] struct {
+// A line has waiters in the order in which they came.
+type line[V any] struct {
 	oldest, newest *Waiter[V]
-	permits        int64 // the sum of the waiters' permits
-	weight         int64 // the sum of their weights
-	length         int
-	zeros          int // how many wait for 0 permits
+	weight         int64 // the sum of the waiters' weights
 }
 
-// Empty reports whether there are no waiters.
-func (l *List[V]) Empty() bool { return l.oldest == nil }
-
-// Permits returns the sum of the permits waited for.
-func (l *List[V]) Permits() int64 { return l.permits }
-
-// Zeros returns how many waiters wait for 0 permits.
-func (l *List[V]) Zeros() int { return l.zeros }
-
-// First returns the waiter that is served first, or nil.
-func (l *List[V]) First(order rate.QueueOrder) *Waiter[V] {
-	if order == rate.NewestFirst {
-		return l.newest
-	}
-	return l.oldest
-}
-
-// All yields the waiters in the order in which they are served. The loop may remove the waiter that it has got.
-func (l *List[V]) All(order rate.QueueOrder) iter.Seq[*Waiter[V]] {
-	return func(yield func(*Waiter[V]) bool) {
-		for w := l.First(order); w != nil; {
-			next := w.newer
-			if order == rate.NewestFirst {
-				next = w.older
-			}
-			if !yield(w) {
-				return
-			}
-			w = next
-		}
-	}
-}
-
-// MakeRoom reports whether there is room for a request for n permits if the waiters' weights may be limit together. If the
-// newest are served first, the oldest leave to make room, and MakeRoom returns them.
-func (l *List[V]) MakeRoom(n, limit int, order rate.QueueOrder) (evicted []*Waiter[V], ok bool) {
-	room := int64(limit) - Weight(n) // for the others; the limit can have been lowered below what there is
-	if l.weight > room && (order == rate.OldestFirst || room < 0) {
-		return nil, false
-	}
-	for l.weight > room {
-		evicted = append(evicted, l.oldest)
-		l.Remove(l.oldest)
-	}
-	return evicted, true
-}
-
-// Push adds w as the newest.
-func (l *List[V]) Push(w *Waiter[V]) {
+func (l *line[V]) push(w *Waiter[V]) {
 	w.listed, w.older = true, l.newest
 	if l.newest != nil {
 		l.newest.newer = w
@@ -89,14 +39,10 @@ func (l *List[V]) Push(w *Waiter[V]) {
 		l.oldest = w
 	}
 	l.newest = w
-	l.count(w, 1)
+	l.weight += Weight(w.Permits)
 }
 
-// Remove takes w out, wherever it is. It reports whether w was in the list.
-func (l *List[V]) Remove(w *Waiter[V]) bool {
-	if !w.listed {
-		return false
-	}
+func (l *line[V]) remove(w *Waiter[V]) {
 	if w.older != nil {
 		w.older.newer = w.newer
 	} else {
@@ -108,6 +54,153 @@ func (l *List[V]) Remove(w *Waiter[V]) bool {
 		l.newest = w.older
 	}
 	w.older, w.newer, w.listed = nil, nil, false
+	l.weight -= Weight(w.Permits)
+}
+
+// A List has waiters. The zero value is empty, has room for none, and serves the oldest first.
+type List[V any] struct {
+	order     rate.QueueOrder
+	limit     int64 // of the sum of the waiters' weights
+	perTenant int64 // of those of a tenant, if the order is Fair
+
+	all     line[V]  // unless the order is Fair
+	fair    *fair[V] // nil until somebody waits while the order is Fair
+	permits int64    // the sum of the waiters' permits
+	weight  int64
+	length  int
+	zeros   int // how many wait for 0 permits
+}
+
+// Configure makes the queue's limits those of l. Waiters beyond a lower limit stay.
+func (l *List[V]) Configure(limits rate.Limits) {
+	l.limit, l.perTenant = int64(limits.QueueLimit), int64(limits.QueueLimitPerTenant)
+	if l.order == limits.QueueOrder {
+		return
+	}
+	waiters := slices.Collect(l.All())
+	if l.order == rate.NewestFirst {
+		slices.Reverse(waiters)
+	}
+	for _, w := range waiters {
+		l.Remove(w)
+	}
+	l.order, l.fair = limits.QueueOrder, nil
+	for _, w := range waiters {
+		l.Push(w)
+	}
+}
+
+// Limits returns l with the limits of the queue.
+func (l *List[V]) Limits(limits rate.Limits) rate.Limits {
+	limits.QueueOrder, limits.QueueLimit, limits.QueueLimitPerTenant = l.order, int(l.limit), int(l.perTenant)
+	return limits
+}
+
+// Order returns which waiter is served first.
+func (l *List[V]) Order() rate.QueueOrder { return l.order }
+
+// Limit returns the sum of the weights for which there is room.
+func (l *List[V]) Limit() int { return int(l.limit) }
+
+// Empty reports whether there are no waiters.
+func (l *List[V]) Empty() bool { return l.length == 0 }
+
+// Permits returns the sum of the permits waited for.
+func (l *List[V]) Permits() int64 { return l.permits }
+
+// Zeros returns how many waiters wait for 0 permits.
+func (l *List[V]) Zeros() int { return l.zeros }
+
+// First returns the waiter that is served first, or nil.
+func (l *List[V]) First() *Waiter[V] {
+	switch {
+	case l.fair != nil:
+		return l.fair.first()
+	case l.order == rate.NewestFirst:
+		return l.all.newest
+	}
+	return l.all.oldest
+}
+
+// All yields the waiters in the order in which they are served. The loop may remove the waiter that it has got.
+func (l *List[V]) All() iter.Seq[*Waiter[V]] {
+	switch {
+	case l.fair != nil:
+		return l.fair.all
+	case l.order == rate.NewestFirst:
+		return l.newestFirst
+	}
+	return l.oldestFirst
+}
+
+func (l *List[V]) oldestFirst(yield func(*Waiter[V]) bool) {
+	for w := l.all.oldest; w != nil; {
+		next := w.newer
+		if !yield(w) {
+			return
+		}
+		w = next
+	}
+}
+
+func (l *List[V]) newestFirst(yield func(*Waiter[V]) bool) {
+	for w := l.all.newest; w != nil; {
+		next := w.older
+		if !yield(w) {
+			return
+		}
+		w = next
+	}
+}
+
+// MakeRoom reports whether there is room for a tenant's request for n permits. If others have to leave for it, they are no longer in
+// the list, and MakeRoom returns them: if the newest are served first, the oldest; if the order is Fair, the newest of the tenant
+// that has most.
+func (l *List[V]) MakeRoom(n int, t rate.Tenant) (evicted []*Waiter[V], ok bool) {
+	room := l.limit - Weight(n) // for the others; the limit can have been lowered below what there is
+	switch {
+	case room < 0:
+		return nil, false
+	case l.order == rate.Fair:
+		return l.makeRoomFairly(room, n, t)
+	case l.weight > room && l.order == rate.OldestFirst:
+		return nil, false
+	}
+	for l.weight > room {
+		evicted = append(evicted, l.all.oldest)
+		l.Remove(l.all.oldest)
+	}
+	return evicted, true
+}
+
+// Push adds w as the newest.
+func (l *List[V]) Push(w *Waiter[V]) {
+	if l.order == rate.Fair {
+		if l.fair == nil {
+			l.fair = newFair[V]()
+		}
+		l.fair.push(w)
+	} else {
+		l.all.push(w)
+	}
+	l.count(w, 1)
+}
+
+// Serve takes out w, which gets its permits. It reports whether w was in the list.
+func (l *List[V]) Serve(w *Waiter[V]) bool { return l.take(w, true) }
+
+// Remove takes out w, wherever it is. It reports whether w was in the list.
+func (l *List[V]) Remove(w *Waiter[V]) bool { return l.take(w, false) }
+
+func (l *List[V]) take(w *Waiter[V], served bool) bool {
+	if !w.listed {
+		return false
+	}
+	if l.fair != nil {
+		l.fair.take(w, served)
+	} else {
+		l.all.remove(w)
+	}
 	l.count(w, -1)
 	return true
 }

@@ -17,6 +17,7 @@ func TestList_Model(t *testing.T) {
 		var l List[int]
 		var model []*Waiter[int]
 		order, limit := rate.QueueOrder(seed%2), 1+random.IntN(20)
+		l.Configure(rate.Limits{QueueOrder: order, QueueLimit: limit})
 		for i := range 300 {
 			switch random.IntN(3) {
 			case 0:
@@ -37,7 +38,7 @@ func TestList_Model(t *testing.T) {
 					want, rest = append(want, rest[0]), rest[1:]
 				}
 				fits := sum(rest)+Weight(w.Permits) <= int64(limit)
-				evicted, ok := l.MakeRoom(w.Permits, limit, order)
+				evicted, ok := l.MakeRoom(w.Permits, w.Tenant)
 				require.Equal(t, fits, ok)
 				if ok {
 					require.True(t, slices.Equal(want, evicted))
@@ -48,9 +49,10 @@ func TestList_Model(t *testing.T) {
 			compare(t, &l, model, order)
 			if random.IntN(50) == 0 {
 				limit = 1 + random.IntN(20)
+				l.Configure(rate.Limits{QueueOrder: order, QueueLimit: limit})
 			}
 		}
-		for w := range l.All(order) {
+		for w := range l.All() {
 			l.Remove(w)
 		}
 		compare(t, &l, nil, order)
@@ -78,14 +80,14 @@ func compare(t *testing.T, l *List[int], model []*Waiter[int], order rate.QueueO
 	if order == rate.NewestFirst {
 		slices.Reverse(want)
 	}
-	require.True(t, slices.Equal(want, slices.Collect(l.All(order))))
+	require.True(t, slices.Equal(want, slices.Collect(l.All())))
 	require.Equal(t, len(model) == 0, l.Empty())
 	require.Equal(t, permits, l.Permits())
 	require.Equal(t, zeros, l.Zeros())
 	require.Equal(t, sum(model), l.weight)
 	if len(want) > 0 {
-		require.Same(t, want[0], l.First(order))
+		require.Same(t, want[0], l.First())
 	} else {
-		require.Nil(t, l.First(order))
+		require.Nil(t, l.First())
 	}
 }
