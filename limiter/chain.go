@@ -149,6 +149,7 @@ type jointLease struct {
 	leases  []Lease
 	few     [3]Lease      // room for the leases of a short chain, which then takes one allocation
 	granted *atomic.Int64 // by the chain
+	after   func()        // called when permits may have come back, or nil
 	returnOnce
 }
 
@@ -217,14 +218,22 @@ func (m *member) rejected(l Lease) Lease {
 
 func (j *jointLease) Release(int, int64) {
 	if j.claim() {
-		inReverse(j.leases, Lease.Release)
+		j.giveBack(Lease.Release)
 	}
+}
+
+// giveBack calls f for all leases.
+func (j *jointLease) giveBack(f func(Lease)) {
+	if j.after != nil {
+		defer j.after()
+	}
+	inReverse(j.leases, f)
 }
 
 func (j *jointLease) Refund(int, int64) {
 	if j.claim() {
 		j.granted.Add(-1)
-		inReverse(j.leases, Lease.Refund)
+		j.giveBack(Lease.Refund)
 	}
 }
 
@@ -240,12 +249,15 @@ func (j *jointLease) Succeeded(int, int64) {
 // lent.
 func (j *jointLease) adjusted(cost int) (o owner, ok bool) {
 	changed := &jointLease{
-		leases: make([]Lease, len(j.leases)), granted: j.granted, returnOnce: returnOnce{original: &j.returnOnce},
+		leases: make([]Lease, len(j.leases)), granted: j.granted, after: j.after, returnOnce: returnOnce{original: &j.returnOnce},
 	}
 	for i, l := range j.leases {
 		adjusted, did := l.Adjust(cost)
 		changed.leases[i] = adjusted
 		ok = ok || did
+	}
+	if j.after != nil {
+		j.after()
 	}
 	return changed, ok
 }
