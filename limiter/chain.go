@@ -24,6 +24,9 @@ import (
 // the permits of the earlier limiters. So two chains that share limiters should have them in the same order, and no
 // limiter should be in a chain twice. Make one with [Chain]; the zero Chained has no limiters and grants everything.
 //
+// A call takes the same number of permits of every limiter, unless a limiter is named and its cost differs: see [Chained.PerCall] and
+// [WithCosts].
+//
 // A rejection has the [ChainMemberKey] of the limiter that rejected, and an error names the limiter that returned it.
 type Chained struct {
 	limiters []Limiter
@@ -56,6 +59,43 @@ func (c *Chained) Named(names ...string) (*Chained, error) {
 	return c, nil
 }
 
+// PerCall makes calls take one permit of the limiters of those names, whatever they take of the others, and returns c. So a call that
+// costs n tokens costs one request:
+//
+//	limits := weir.Must(weir.Must(limiter.Chain(requests, tokens)).Named("requests", "tokens"))
+//	limits, err := limits.PerCall("requests")
+//	lease, err := limits.Acquire(ctx, estimate)
+//	lease, _ = lease.Adjust(used) // only tokens
+//
+// A call for 0 permits takes none of them, either. Call PerCall before the chain is used. The error is a [weir.OptionsError] if no
+// limiter has that name.
+func (c *Chained) PerCall(names ...string) (*Chained, error) {
+	for _, name := range names {
+		i := slices.IndexFunc(c.members, func(m member) bool { return m.name == name })
+		if i < 0 {
+			return nil, optionsError("names", name, "must be the name of a limiter of the chain")
+		}
+		c.members[i].perCall = true
+	}
+	return c, nil
+}
+
+// Costs are what a call costs at limiters of a chain, by their names.
+type Costs map[string]int
+
+// A costsContext is the key of Costs in a context.
+type costsContext struct{}
+
+// WithCosts returns a context for calls that cost something else than the number of permits that they ask for, at limiters of a
+// [Chain] that have those names; see [Chained.Named]. In a chain of chains, the names are those of any of them.
+//
+//	ctx = limiter.WithCosts(ctx, limiter.Costs{"input": len(prompt) / 4, "output": 500})
+//	lease, err := limits.Acquire(ctx, 1)
+//	lease, _ = lease.AdjustCosts(limiter.Costs{"input": usage.Input, "output": usage.Output})
+func WithCosts(ctx context.Context, costs Costs) context.Context {
+	return context.WithValue(ctx, costsContext{}, costs)
+}
+
 // checkMembers returns the error of a chain of those limiters, or nil.
 func checkMembers[L any](limiters []L) error {
 	var p validate.Problems
@@ -85,7 +125,8 @@ func (c *Chained) acquire(ctx context.Context, n int, wait bool) (Lease, error) 
 	if c.closed.Load() {
 		return Lease{}, ErrClosed
 	}
-	return takeAll(c.members, n, &c.granted, func(i int) (Lease, error) {
+	costs, _ := ctx.Value(costsContext{}).(Costs)
+	return takeAll(c.members, costs, n, &c.granted, func(i, n int) (Lease, error) {
 		if wait {
 			l, err := c.limiters[i].Acquire(ctx, n)
 			deterministic.Take(ctx)
@@ -149,14 +190,16 @@ type jointLease struct {
 	leases  []Lease
 	few     [3]Lease      // room for the leases of a short chain, which then takes one allocation
 	granted *atomic.Int64 // by the chain
-	after   func()        // called when permits may have come back, or nil
+	members []member
+	costs   Costs // in the context of the call
+	pool    *Pool // that has granted it, or nil
 	returnOnce
 }
 
 // takeAll calls take for each member and combines the leases. If one rejects, fails or panics, the leases before it are
 // refunded.
-func takeAll(members []member, n int, granted *atomic.Int64, take func(i int) (Lease, error)) (Lease, error) {
-	held := &jointLease{granted: granted}
+func takeAll(members []member, costs Costs, n int, granted *atomic.Int64, take func(i, n int) (Lease, error)) (Lease, error) {
+	held := &jointLease{granted: granted, members: members, costs: costs}
 	held.leases = held.few[:0]
 	complete := false
 	defer func() {
@@ -165,7 +208,8 @@ func takeAll(members []member, n int, granted *atomic.Int64, take func(i int) (L
 		}
 	}()
 	for i := range members {
-		l, err := take(i)
+		each, _ := members[i].cost(costs, n)
+		l, err := take(i, each)
 		if err != nil {
 			l.Refund() // in case a limiter grants with an error
 			return Lease{}, members[i].wrap(err)
@@ -182,8 +226,20 @@ func takeAll(members []member, n int, granted *atomic.Int64, take func(i int) (L
 
 // A member is what a limiter of a chain is called.
 type member struct {
-	name   string
-	latest atomic.Pointer[metadata] // of a rejection, so that rejecting for the same reason again allocates nothing
+	name    string
+	perCall bool                     // a call costs one permit
+	latest  atomic.Pointer[metadata] // of a rejection, so that rejecting for the same reason again allocates nothing
+}
+
+// cost returns what a call for n permits costs at the limiter, and whether that is its own cost.
+func (m *member) cost(costs Costs, n int) (cost int, own bool) {
+	if cost, own = costs[m.name]; own {
+		return cost, true
+	}
+	if m.perCall {
+		return min(n, 1), true
+	}
+	return n, false
 }
 
 func membersOf[L any](limiters []L) []member {
@@ -224,8 +280,8 @@ func (j *jointLease) Release(int, int64) {
 
 // giveBack calls f for all leases.
 func (j *jointLease) giveBack(f func(Lease)) {
-	if j.after != nil {
-		defer j.after()
+	if j.pool != nil {
+		defer j.pool.wake()
 	}
 	inReverse(j.leases, f)
 }
@@ -237,6 +293,15 @@ func (j *jointLease) Refund(int, int64) {
 	}
 }
 
+// Correct notes in the pool's queue what a lease has cost more.
+func (j *jointLease) Correct(t Tenant, more int64) {
+	if j.pool != nil {
+		j.pool.mu.Lock()
+		defer j.pool.mu.Unlock()
+		j.pool.queue.Correct(t, more)
+	}
+}
+
 func (j *jointLease) Lends() bool { return slices.ContainsFunc(j.leases, Lease.Lends) }
 
 func (j *jointLease) Succeeded(int, int64) {
@@ -245,21 +310,46 @@ func (j *jointLease) Succeeded(int, int64) {
 	}
 }
 
-// adjusted adjusts the leases that can be adjusted. The other leases stay as they are, because their permits are only
+// adjusted adjusts the leases that can be adjusted, by adjust. The other leases stay as they are, because their permits are only
 // lent.
-func (j *jointLease) adjusted(cost int) (o owner, ok bool) {
+func (j *jointLease) adjusted(adjust func(i int, l Lease) (Lease, bool)) (o owner, ok bool) {
 	changed := &jointLease{
-		leases: make([]Lease, len(j.leases)), granted: j.granted, after: j.after, returnOnce: returnOnce{original: &j.returnOnce},
+		leases: make([]Lease, len(j.leases)), granted: j.granted, members: j.members, costs: j.costs, pool: j.pool,
+		returnOnce: returnOnce{original: &j.returnOnce},
 	}
 	for i, l := range j.leases {
-		adjusted, did := l.Adjust(cost)
+		adjusted, did := adjust(i, l)
 		changed.leases[i] = adjusted
 		ok = ok || did
 	}
-	if j.after != nil {
-		j.after()
+	if j.pool != nil {
+		j.pool.wake()
 	}
 	return changed, ok
+}
+
+// adjustEach adjusts the lease of the i-th limiter to a cost of n, unless it has a cost of its own.
+func (j *jointLease) adjustEach(n int) func(i int, l Lease) (Lease, bool) {
+	return func(i int, l Lease) (Lease, bool) {
+		if j.members != nil {
+			if _, own := j.members[i].cost(j.costs, n); own {
+				return l, true
+			}
+		}
+		return l.Adjust(n)
+	}
+}
+
+// adjustNamed adjusts the lease of the i-th limiter to its cost in costs, or those of a chain in it.
+func (j *jointLease) adjustNamed(costs Costs) func(i int, l Lease) (Lease, bool) {
+	return func(i int, l Lease) (Lease, bool) {
+		if j.members != nil {
+			if n, named := costs[j.members[i].name]; named {
+				return l.Adjust(n)
+			}
+		}
+		return l.AdjustCosts(costs)
+	}
 }
 
 // inReverse calls f for all leases, the last one first, even if f panics.
@@ -331,7 +421,11 @@ func (c *Chained) Peek(ctx context.Context, n int) (Lease, error) {
 	if c.closed.Load() {
 		return Lease{}, ErrClosed
 	}
-	return peekAll(c.members, n, func(i int) (Lease, error) { return peekLimiter(ctx, c.limiters[i], n) })
+	costs, _ := ctx.Value(costsContext{}).(Costs)
+	return peekAll(c.members, n, func(i int) (Lease, error) {
+		each, _ := c.members[i].cost(costs, n)
+		return peekLimiter(ctx, c.limiters[i], each)
+	})
 }
 
 // peekLimiter calls the Peek of any limiter.

@@ -296,7 +296,7 @@ func (l Lease) Adjust(n int) (adjusted Lease, ok bool) {
 	o, tag := l.source(), l.tag
 	switch a := o.(type) {
 	case *jointLease:
-		o, ok = a.adjusted(n)
+		o, ok = a.adjusted(a.adjustEach(n))
 	case adjuster:
 		tag, ok = a.Adjust(l.n, tag, n)
 	}
@@ -304,6 +304,20 @@ func (l Lease) Adjust(n int) (adjusted Lease, ok bool) {
 		return l, false
 	}
 	l.n, l.tag = n, tag
+	return ownedBy(o, l), true
+}
+
+// AdjustCosts is Adjust for the lease of a [Chain], with a cost for each limiter that costs names; the others stay as they are. The lease
+// keeps its number of permits. ok is false, and nothing changes, if none of them can be adjusted.
+func (l Lease) AdjustCosts(costs Costs) (adjusted Lease, ok bool) {
+	j, is := l.source().(*jointLease)
+	if !is || !l.Acquired() {
+		return l, false
+	}
+	o, ok := j.adjusted(j.adjustNamed(costs))
+	if !ok {
+		return l, false
+	}
 	return ownedBy(o, l), true
 }
 

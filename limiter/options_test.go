@@ -28,7 +28,7 @@ func TestOptions_JSON(t *testing.T) {
 	text, err = json.Marshal(ConcurrencyOptions{PermitLimit: 1})
 	require.NoError(t, err)
 	require.JSONEq(t, `{"permit_limit":1}`, string(text))
-	require.ErrorIs(t, json.Unmarshal([]byte(`{"queue_order":"fair"}`), new(ConcurrencyOptions)), ErrInvalidOptions)
+	require.ErrorIs(t, json.Unmarshal([]byte(`{"queue_order":"fairest"}`), new(ConcurrencyOptions)), ErrInvalidOptions)
 }
 
 // The least that is valid, of each.
@@ -49,7 +49,7 @@ func TestOptions_ValidateValid(t *testing.T) {
 
 // Every field that is wrong is named, all in one error.
 func TestOptions_ValidateErrors(t *testing.T) {
-	const queue = "QueueLimit must be at least 0, got -1; QueueOrder must be OldestFirst or NewestFirst, got QueueOrder(7)"
+	const queue = "QueueLimit must be at least 0, got -1; QueueOrder must be OldestFirst, NewestFirst or Fair, got QueueOrder(7)"
 	for _, test := range []struct {
 		options interface{ Validate() error }
 		want    string

@@ -83,7 +83,7 @@ func (c *partitionedChain[R]) acquire(ctx context.Context, resource R, n int, wa
 	if err := argumentError(ctx, n, wait); err != nil {
 		return Lease{}, err
 	}
-	return takeAll(c.members, n, &c.granted, func(i int) (Lease, error) {
+	return takeAll(c.members, nil, n, &c.granted, func(i, n int) (Lease, error) {
 		if wait {
 			l, err := c.limiters[i].Acquire(ctx, resource, n)
 			deterministic.Take(ctx)

@@ -171,7 +171,7 @@ func (p *Pool) byAvailable() []int {
 // granting returns the lease of the pool for that of a limiter.
 func (p *Pool) granting(l Lease, i int) Lease {
 	p.granted.Add(1)
-	held := &jointLease{granted: &p.granted, after: p.wake}
+	held := &jointLease{granted: &p.granted, pool: p}
 	held.leases = append(held.few[:0], l)
 	return PickedKey.With(withMetadataOf(held.leases, Lease{owner: held, n: l.Permits()}), i)
 }
@@ -258,6 +258,9 @@ func (p *Pool) served(w *waitlist.Waiter[poolWaiter], l Lease, err error) (Lease
 	here := w.Listed()
 	if l.Acquired() {
 		p.queue.Serve(w)
+		if p.queue.Order() == Fair {
+			l = TenantKey.With(l, w.Tenant)
+		}
 	} else {
 		p.queue.Remove(w)
 	}
