@@ -96,6 +96,12 @@ func WithCosts(ctx context.Context, costs Costs) context.Context {
 	return context.WithValue(ctx, costsContext{}, costs)
 }
 
+// CostsOf returns the costs of a context that [WithCosts] has returned, or one made from it; otherwise nil.
+func CostsOf(ctx context.Context) Costs {
+	costs, _ := ctx.Value(costsContext{}).(Costs)
+	return costs
+}
+
 // checkMembers returns the error of a chain of those limiters, or nil.
 func checkMembers[L any](limiters []L) error {
 	var p validate.Problems
@@ -125,7 +131,7 @@ func (c *Chained) acquire(ctx context.Context, n int, wait bool) (Lease, error) 
 	if c.closed.Load() {
 		return Lease{}, ErrClosed
 	}
-	costs, _ := ctx.Value(costsContext{}).(Costs)
+	costs := CostsOf(ctx)
 	return takeAll(c.members, costs, n, &c.granted, func(i, n int) (Lease, error) {
 		if wait {
 			l, err := c.limiters[i].Acquire(ctx, n)
@@ -281,7 +287,7 @@ func (j *jointLease) Release(int, int64) {
 // giveBack calls f for all leases.
 func (j *jointLease) giveBack(f func(Lease)) {
 	if j.pool != nil {
-		defer j.pool.wake()
+		defer j.pool.Wake()
 	}
 	inReverse(j.leases, f)
 }
@@ -323,7 +329,7 @@ func (j *jointLease) adjusted(adjust func(i int, l Lease) (Lease, bool)) (o owne
 		ok = ok || did
 	}
 	if j.pool != nil {
-		j.pool.wake()
+		j.pool.Wake()
 	}
 	return changed, ok
 }
@@ -421,7 +427,7 @@ func (c *Chained) Peek(ctx context.Context, n int) (Lease, error) {
 	if c.closed.Load() {
 		return Lease{}, ErrClosed
 	}
-	costs, _ := ctx.Value(costsContext{}).(Costs)
+	costs := CostsOf(ctx)
 	return peekAll(c.members, n, func(i int) (Lease, error) {
 		each, _ := c.members[i].cost(costs, n)
 		return peekLimiter(ctx, c.limiters[i], each)

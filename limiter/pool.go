@@ -112,7 +112,7 @@ func (p *Pool) acquire(ctx context.Context, n int, wait bool) (Lease, error) {
 	return p.enqueue(ctx, n, rejection)
 }
 
-// reject counts a rejection, and returns it with a reason.
+// reject counts a rejection, and returns it with a reason: the limiter's, if it has given one.
 func (p *Pool) reject(l Lease, reason string) Lease {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,7 +121,7 @@ func (p *Pool) reject(l Lease, reason string) Lease {
 
 func (p *Pool) rejectLocked(l Lease, reason string) Lease {
 	p.failed++
-	if reason != "" {
+	if reason != "" && l.Reason() == "" {
 		l = ReasonKey.With(l, reason)
 	}
 	return l
@@ -216,7 +216,7 @@ func (p *Pool) order() QueueOrder {
 // await waits until w is first and a limiter grants. Who is first asks when permits are due, when a lease of the pool is given back,
 // and twice a second: the limiters can be used by others, too.
 func (p *Pool) await(ctx context.Context, w *waitlist.Waiter[poolWaiter]) (Lease, error) {
-	defer p.wake() // the next one
+	defer p.Wake() // the next one
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	timer.Stop()
@@ -272,8 +272,9 @@ func (p *Pool) served(w *waitlist.Waiter[poolWaiter], l Lease, err error) (Lease
 	return w.Value.lease, nil
 }
 
-// wake tells the waiter that is first that it may be, or that permits may have come back.
-func (p *Pool) wake() {
+// Wake makes the waiter that is first ask the limiters now. A release of a lease of the pool does that by itself. Call it if permits have
+// come back that the pool cannot know of, so that the waiter need not ask for half a second.
+func (p *Pool) Wake() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if w := p.queue.First(); w != nil {

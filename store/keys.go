@@ -139,7 +139,7 @@ func (table *keyTable) each(f func(*keyState)) {
 // again, those with long windows would pile up. The limiter counts as closed already, so no key is made any more.
 func (table *keyTable) close() {
 	table.each(func(ks *keyState) {
-		for w := range ks.queue.All(limiter.OldestFirst) {
+		for w := range ks.queue.All() {
 			ks.queue.answer(w, custom.Rejected(0, limiter.ReasonClosed))
 		}
 		ks.returnBlocks()
@@ -158,7 +158,7 @@ func (table *keyTable) reconfigured() {
 			ks.turns.Reset()
 		}
 		ks.returnBlocks()
-		for w := range ks.queue.All(limiter.OldestFirst) {
+		for w := range ks.queue.All() {
 			if w.Permits > most {
 				ks.queue.answer(w, custom.Rejected(0, limiter.ReasonLimitLowered))
 			}

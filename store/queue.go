@@ -43,9 +43,16 @@ func (q *queue) wake() {
 
 // answer hands a waiter its lease, and reports whether it was still waiting.
 func (q *queue) answer(w *waiter, lease limiter.Lease) bool {
-	if !q.Remove(w) {
+	if !w.Listed() {
 		return false
 	}
+	if lease.Acquired() {
+		q.Serve(w)
+		if q.Order() == limiter.Fair {
+			lease = limiter.TenantKey.With(lease, w.Tenant)
+		}
+	}
+	q.Remove(w)
 	w.Value.lease = lease
 	close(w.Ready)
 	return true
@@ -151,6 +158,10 @@ func (table *keyTable) join(ctx context.Context, key string, n int, rejected lim
 		return nil, limiter.ReasonKey.With(rejected, limiter.ReasonNoPermit)
 	}
 	gone := ctx.Done()
+	var tenant limiter.Tenant
+	if q.QueueOrder == limiter.Fair {
+		tenant = limiter.TenantOf(ctx)
+	}
 	ks := table.lock(key, true)
 	switch {
 	case ks == nil && c.closed.Load():
@@ -166,11 +177,12 @@ func (table *keyTable) join(ctx context.Context, key string, n int, rejected lim
 	case n > q.Permits: // the limit was lowered, and reconfigured has rejected such waiters
 		return nil, custom.Rejected(0, limiter.ReasonLimitLowered)
 	}
-	order := q.QueueOrder
-	if by == byTurn {
-		order = limiter.OldestFirst // evicts none: the store is asked first
+	ks.queue.Configure(q)
+	var evicted []*waiter
+	ok := ks.queue.HasRoom(n)
+	if by != byTurn { // else the store is asked first
+		evicted, ok = ks.queue.MakeRoom(n, tenant)
 	}
-	evicted, ok := ks.queue.MakeRoom(n, q.QueueLimit, order)
 	if !ok {
 		wait := ks.queue.waitBehind(n)
 		if wait == 0 && !c.leased {
@@ -178,8 +190,8 @@ func (table *keyTable) join(ctx context.Context, key string, n int, rejected lim
 		}
 		return nil, custom.Rejected(wait, limiter.ReasonQueueLimit)
 	}
-	before := ks.queue.First(limiter.NewestFirst)
-	w := &waiter{Permits: n, Value: waitingCaller{ks: ks, gone: gone}, Ready: make(chan struct{})}
+	before := ks.queue.First()
+	w := &waiter{Permits: n, Tenant: tenant, Value: waitingCaller{ks: ks, gone: gone}, Ready: make(chan struct{})}
 	ks.queue.Push(w)
 	for _, e := range evicted { // their Retry-After is for a place behind the present waiters
 		e.Value.lease = custom.Rejected(ks.queue.waitBehind(e.Permits), limiter.ReasonQueueLimit)
@@ -217,7 +229,7 @@ func (q *queue) waitBehind(n int) time.Duration {
 		return 0
 	}
 	s := a.def.Advanced(a.state, a.now)
-	line := q.LineBehind(&a.def.Schedule, &s, q.ks.c.limits().QueueOrder, n)
+	line := q.LineBehind(&a.def.Schedule, &s, n)
 	return max(saturate.Micros(a.def.TimeOf(line)-a.now)-time.Since(a.got), 1)
 }
 
@@ -230,11 +242,11 @@ const (
 	pollFallback = time.Second
 )
 
-// startServing makes sure that serveLoop runs, or wakes it. w is the newest waiter and before the newest one before it. The
+// startServing makes sure that serveLoop runs, or wakes it. w is the newest waiter, and before is who was first without it. The
 // keyState is locked.
 func (q *queue) startServing(w, before *waiter, by decider) {
 	if q.serving {
-		less := q.ks.c.limits().QueueOrder == limiter.NewestFirst && before != nil && w.Permits < before.Permits
+		less := q.First() == w && before != nil && w.Permits < before.Permits
 		if less || w.Permits == 0 && q.Zeros() == 1 {
 			q.wake() // the next waiter to be served needs fewer permits than the one before
 		}
@@ -374,7 +386,8 @@ func (q *queue) nextWaiters() (ws []*waiter, more bool) {
 	if a := &q.ks.lastAnswer; !q.ks.c.leased && !away && a.def != nil {
 		most = q.ks.useTurns().AtMost(&a.def.Schedule, a.took(), time.Now())
 	}
-	for w := range q.All(q.ks.c.limits().QueueOrder) {
+	q.Configure(q.ks.c.limits())
+	for w := range q.All() {
 		if w.Permits == 0 || ctxerr.Closed(w.Value.gone) {
 			continue
 		}
@@ -396,14 +409,14 @@ func (q *queue) deliver(w *waiter, lease limiter.Lease) bool {
 	defer q.ks.mu.Unlock()
 	switch {
 	case w.Permits == 0:
-		for w := range q.All(limiter.OldestFirst) {
+		for w := range q.All() {
 			if w.Permits == 0 {
 				q.answer(w, lease)
 			}
 		}
 		return true
 	case lease.Acquired() && (!w.Listed() || ctxerr.Closed(w.Value.gone)):
-		for other := range q.All(q.ks.c.limits().QueueOrder) {
+		for other := range q.All() {
 			if other.Permits == w.Permits && !ctxerr.Closed(other.Value.gone) {
 				return q.answer(other, lease)
 			}

@@ -3,11 +3,15 @@ package weirhttp
 import (
 	"cmp"
 	"context"
+	"hash/maphash"
 	"math"
 	"net/http"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/internal/validate"
@@ -17,104 +21,177 @@ import (
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
-// maxPausedHosts bounds how many hosts are paused at the same time. The requests to one more are not held back.
-const maxPausedHosts = 1024
+// maxAccounts bounds how many accounts a Gate knows at the same time. The requests of one more are not held back.
+const maxAccounts = 1024
 
 // GateOptions are the options of a [Gate]. With the zero value no request waits.
 type GateOptions struct {
-	// QueueLimit is how many requests to each host can wait for the end of its pause. All others are rejected. The
-	// default is 0.
+	// QueueLimit is how many requests of an account can wait. All others are rejected. The default is 0.
 	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
-	// MaxPause bounds a pause: requests go on earlier than the server asked if it asks for more. The default is a
-	// minute; -1 is no limit.
+	// QueueOrder says which request goes on first. The default is [limiter.OldestFirst]. With [limiter.Fair], tenants take turns; see
+	// [limiter.WithTenant].
+	QueueOrder limiter.QueueOrder `json:"queue_order,omitempty" yaml:"queue_order,omitempty"`
+	// QueueLimitPerTenant is how many requests of a tenant can wait if QueueOrder is Fair. If 0, QueueLimit alone bounds it.
+	QueueLimitPerTenant int `json:"queue_limit_per_tenant,omitempty" yaml:"queue_limit_per_tenant,omitempty"`
+	// MaxPause bounds a pause, and the time until a quota is there again: requests go on earlier than the server asked if it asks for
+	// more. The default is a minute; -1 is no limit.
 	MaxPause time.Duration `json:"max_pause,omitempty" yaml:"max_pause,omitempty"`
+	// Account returns whose quota a request uses, at its host. If nil, that is who has the credential in Authorization, Api-Key,
+	// X-Api-Key or Private-Token. Quotas of accounts are independent: if an API has a quota for each model, return the credential and the
+	// model.
+	Account func(r *http.Request) string `json:"-" yaml:"-"`
+	// Quotas returns what a response says of quotas, in addition to what [QuotasOf] understands, or in its place: call it.
+	Quotas func(resp *http.Response) []Quota `json:"-" yaml:"-"`
 }
 
 // Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. A nil o is valid.
 func (o *GateOptions) Validate() error {
 	var problems validate.Problems
-	if o != nil {
-		problems.AtLeast("QueueLimit", o.QueueLimit, 0)
-		if o.MaxPause < -1 {
-			problems.Add("MaxPause", o.MaxPause, "must be at least 0, or -1 for no limit")
-		}
+	if o == nil {
+		return nil
 	}
-	return problems.Err("weirhttp")
+	problems.AtLeast("QueueLimit", o.QueueLimit, 0)
+	if o.MaxPause < -1 {
+		problems.Add("MaxPause", o.MaxPause, "must be at least 0, or -1 for no limit")
+	}
+	if err := problems.Err("weirhttp"); err != nil {
+		return err
+	}
+	return o.queue().Validate()
 }
 
-// A Gate is a strategy that pauses hosts: if a server answers one request with 429 or 503 and Retry-After, other requests to
-// the host would get the same answer. During the pause requests are rejected with a [*ratelimit.RejectedError], which has the
-// remaining time, or they wait if the options allow it. Put it inside the retry:
+func (o *GateOptions) queue() *limiter.PoolOptions {
+	return &limiter.PoolOptions{QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder, QueueLimitPerTenant: o.QueueLimitPerTenant}
+}
+
+// A Gate is a strategy that keeps to what servers say of their limits. An account is a credential at a host; see
+// [GateOptions.Account].
 //
-//	gate, err := weirhttp.NewGate(nil)
+// If a server answers one request with 429 or 503 and Retry-After, other requests of the account would get the same answer: the Gate
+// pauses them. So it does for a 403 with Retry-After, or with a quota of which nothing remains, as GitHub answers.
+//
+// If responses say how much of a quota remains, as many requests go on as are left, less what is under way; see [QuotasOf] for the
+// fields that it understands. The others wait until the quota is there again. Then one request goes ahead, and the others follow when
+// its answer has said what there is. A request costs one of each quota, unless [limiter.WithCosts] says otherwise for a quota of that
+// name, such as "tokens". What others take with the same credential is seen with the next response. What a server says too late or
+// wrongly does no harm that lasts: the newest request's answer counts, a malformed field is ignored, and no wait is longer than
+// [GateOptions.MaxPause].
+//
+// During a pause requests are rejected with a [*ratelimit.RejectedError], which has the remaining time, or they wait if the options
+// allow it. A request that would wait beyond its deadline is rejected at once. Put the Gate inside the retry:
+//
+//	gate, err := weirhttp.NewGate(&weirhttp.GateOptions{QueueLimit: 100})
 //	p, err := pipeline.New("api", retry.New(nil), gate, timeout.New(5*time.Second, nil))
 //	transport, err := weirhttp.NewTransport(p, nil)
 //
-// When the pause ends, all waiting requests go on at once: put a limiter inside the Gate to spread them. At most 1024 hosts
-// are paused at the same time. Make a Gate with [NewGate]. It can be in several pipelines, and is safe for concurrent use.
+// A Gate knows 1024 accounts at most; it forgets one that nothing holds back for another one. Make a Gate with [NewGate]. It can be in
+// several pipelines, and is safe for concurrent use.
 type Gate struct {
 	options GateOptions
 	enter   *ratelimit.Strategy
+	seed    maphash.Seed
 
-	mu    sync.Mutex
-	hosts map[string]*pause
+	mu       sync.Mutex
+	accounts map[accountKey]*account
 }
 
-// A pause is the pause of one host.
-type pause struct {
-	until   time.Duration // the clock.Now at which the pause ends
-	waiting int           // requests
-}
+type accountKey struct{ host, account string }
 
 // NewGate returns a Gate. If o is nil, the defaults apply. The error is a [weir.OptionsError].
 func NewGate(o *GateOptions) (*Gate, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	g := &Gate{options: *cmp.Or(o, new(GateOptions)), hosts: make(map[string]*pause)}
+	g := &Gate{options: *cmp.Or(o, new(GateOptions)), seed: maphash.MakeSeed(), accounts: make(map[accountKey]*account)}
 	if g.options.MaxPause = cmp.Or(g.options.MaxPause, time.Minute); g.options.MaxPause < 0 {
 		g.options.MaxPause = math.MaxInt64
+	}
+	if g.options.Quotas == nil {
+		g.options.Quotas = QuotasOf
+	}
+	if g.options.Account == nil {
+		g.options.Account = g.credential
 	}
 	g.enter = ratelimit.New(entry{g}, nil)
 	return g, nil
 }
 
-// Execute runs next unless the host is paused, and pauses the host if the response asks for it. It implements
-// [pipeline.Strategy].
+// credential is the default of GateOptions.Account: a hash, so that no credential is kept.
+func (g *Gate) credential(r *http.Request) string {
+	var h maphash.Hash
+	h.SetSeed(g.seed)
+	for _, name := range [...]string{"Authorization", "Api-Key", "X-Api-Key", "Private-Token"} {
+		_, _ = h.WriteString(r.Header.Get(name) + "\n")
+	}
+	return strconv.FormatUint(h.Sum64(), 36)
+}
+
+// A flight is a request that is under way, in the context of its execution.
+type flight struct {
+	of      *account // nil: it was not let in, or the account is unknown
+	costs   limiter.Costs
+	segment string // the first one of the path
+	serial  uint64 // of those of the account
+}
+
+type flightKey struct{}
+
+// cost returns what the request costs of a quota.
+func (f *flight) cost(quota string) float64 {
+	if n, ok := f.costs[quota]; ok {
+		return float64(max(n, 0))
+	}
+	return 1
+}
+
+// Execute runs next when the account has room, and learns from the response. It implements [pipeline.Strategy].
 func (g *Gate) Execute(ctx context.Context, next pipeline.Next) (any, error) {
-	value, err := g.enter.Execute(ctx, next)
-	if resp, ok := value.(*http.Response); ok && resp != nil {
-		switch resp.StatusCode {
-		case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-			if wait, ok := retryAfterOf(resp); ok && wait > 0 {
-				g.pause(HostFrom(ctx), min(wait, g.options.MaxPause))
-			}
+	f := &flight{}
+	learnt := false
+	defer func() { // also if next panics
+		if !learnt && f.of != nil {
+			f.of.land(f, nil, nil, 0)
 		}
+	}()
+	value, err := g.enter.Execute(context.WithValue(ctx, flightKey{}, f), next)
+	resp, _ := value.(*http.Response)
+	if f.of != nil && resp != nil {
+		wait, said := retryAfterOf(resp)
+		if !said {
+			wait = -1
+		}
+		quotas := g.options.Quotas(resp)
+		learnt = true
+		f.of.land(f, resp, quotas, wait)
 	}
 	return value, err
 }
 
-// pause holds back requests to the host for d from now. It never shortens a pause.
-func (g *Gate) pause(host string, d time.Duration) {
-	now := clock.Now()
+// accountOf returns the account of a request, or nil if there is no room for it.
+func (g *Gate) accountOf(ctx context.Context) *account {
+	key := accountKey{host: HostFrom(ctx)}
+	if r := RequestFrom(ctx); r != nil {
+		key.account = g.options.Account(r)
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	p := g.hosts[host]
-	if p == nil {
-		if len(g.hosts) >= maxPausedHosts {
-			for other, p := range g.hosts {
-				if p.until <= now && p.waiting == 0 {
-					delete(g.hosts, other)
+	a := g.accounts[key]
+	if a == nil {
+		if len(g.accounts) >= maxAccounts {
+			for other, a := range g.accounts {
+				if a.isIdle() {
+					delete(g.accounts, other)
 				}
 			}
 		}
-		if len(g.hosts) >= maxPausedHosts {
-			return
+		if len(g.accounts) >= maxAccounts {
+			return nil
 		}
-		p = &pause{until: now}
-		g.hosts[host] = p
+		a = &account{maxPause: g.options.MaxPause, paused: math.MinInt64, quotas: map[string]*quota{}, flights: map[*flight]struct{}{}}
+		a.queue = weir.Must(limiter.AnyOf(g.options.queue(), a))
+		g.accounts[key] = a
 	}
-	p.until = max(p.until, saturate.Add(now, d))
+	return a
 }
 
 // An entry is the limiter that lets requests through the Gate.
@@ -125,56 +202,266 @@ func (g entry) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return g.Acquire(ctx, n)
 }
 
-// Acquire waits for the end of the host's pause if the queue has room. It does not wait for a pause that outlasts the deadline
-// of ctx.
+// Acquire waits until the account has room, if the queue has. It does not wait beyond the deadline of ctx.
 func (g entry) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	if err := pipeline.ContextError(ctx); err != nil {
 		return limiter.Lease{}, err
 	}
-	left, err := g.wait(ctx, HostFrom(ctx))
-	switch {
-	case err != nil:
-		return limiter.Lease{}, err
-	case left > 0:
-		return custom.Rejected(left, "paused as the server asked"), nil
-	default:
+	a := g.accountOf(ctx)
+	if a == nil {
 		return custom.Granted(n, nil), nil
 	}
-}
-
-// wait waits for the end of the host's pause. left is above 0 if the request must not wait: the queue is full, or the pause
-// outlasts the deadline.
-func (g *Gate) wait(ctx context.Context, host string) (left time.Duration, err error) {
-	deadline, bounded := ctx.Deadline()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p := g.hosts[host]
-	if p == nil {
-		return 0, nil
-	}
-	if left = p.until - clock.Now(); left <= 0 || p.waiting >= g.options.QueueLimit {
-		return left, nil
-	}
-	p.waiting++ // it keeps the place if the pause is renewed
-	defer func() { p.waiting-- }()
-	for left > 0 && err == nil {
-		if bounded && time.Until(deadline) <= left {
-			return left, nil
+	if deadline, bounded := ctx.Deadline(); bounded {
+		lease, err := a.queue.TryAcquire(ctx, n)
+		if after, known := lease.RetryAfter(); err != nil || lease.Acquired() || known && time.Until(deadline) <= after {
+			return lease, err
 		}
-		err = g.sleep(ctx, left)
-		left = p.until - clock.Now()
 	}
-	return 0, err
+	return a.queue.Acquire(ctx, n)
 }
 
-// sleep unlocks the Gate for d, or until ctx ends.
-func (g *Gate) sleep(ctx context.Context, d time.Duration) error {
-	g.mu.Unlock()
-	defer g.mu.Lock()
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return pipeline.ContextError(ctx)
+// An account has what servers have said of its quotas, and is the limiter whose permits they are.
+type account struct {
+	maxPause time.Duration
+	queue    *limiter.Pool
+
+	mu       sync.Mutex
+	paused   time.Duration // until when, by clock.Now
+	refused  int           // how often in a row, without being told how long
+	serial   uint64
+	flights  map[*flight]struct{}
+	quotas   map[string]*quota
+	segments map[string]bool // first segments of paths with the names of the quotas that apply to them
+}
+
+// maxQuotas bounds how many quotas are known of an account.
+const maxQuotas = 32
+
+// A quota is what a server has last said of a policy.
+type quota struct {
+	limit     float64       // 0: unknown
+	remaining float64       // at the moment at, less what is under way
+	at        time.Duration // by clock.Now
+	reset     time.Duration // when it is all there again; 0: unknown
+	refill    float64       // a nanosecond, if it comes back bit by bit; 0 if all at reset
+	serial    uint64        // of the request whose answer said so
+	ahead     *flight       // the one that goes ahead after reset
+	likely    int           // how many responses in a row looked like one of a bucket
+}
+
+// isIdle reports whether nothing is known that holds back a request.
+func (a *account) isIdle() bool {
+	now := clock.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.paused > now || len(a.flights) > 0 || a.queue.Statistics().QueuedPermits > 0 {
+		return false
 	}
+	for _, q := range a.quotas {
+		if q.reset != 0 && q.reset > now {
+			return false
+		}
+	}
+	return true
+}
+
+// applies reports whether a quota applies to a request: responses to requests with that first segment have told of it. Which one
+// that will be of another segment is known with its first response.
+func (a *account) applies(name, segment string) bool { return a.segments[segment+"\x00"+name] }
+
+// Acquire is part of [limiter.Limiter]. The queue does not call it.
+func (a *account) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return a.TryAcquire(ctx, n)
+}
+
+// TryAcquire lets a request go on if its quotas have room.
+func (a *account) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
+	now := clock.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.paused > now {
+		return custom.Rejected(a.paused-now, "paused as the server asked"), nil
+	}
+	f, _ := ctx.Value(flightKey{}).(*flight)
+	if f == nil {
+		return custom.Granted(n, nil), nil
+	}
+	f.costs = limiter.CostsOf(ctx)
+	if r := RequestFrom(ctx); r != nil && r.URL != nil {
+		f.segment, _, _ = strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	}
+	for name, q := range a.quotas {
+		if !a.applies(name, f.segment) {
+			continue
+		}
+		if wait := q.wait(now, f.cost(name)); wait != 0 {
+			return custom.Rejected(max(wait, 0), "the server's quota is used up"), nil
+		}
+	}
+	a.serial++
+	f.of, f.serial = a, a.serial
+	a.flights[f] = struct{}{}
+	for name, q := range a.quotas {
+		if a.applies(name, f.segment) {
+			q.take(now, f, f.cost(name))
+		}
+	}
+	return custom.GrantedRefundable(n, nil, func() { a.land(f, nil, nil, 0) }), nil
+}
+
+// wait returns how long a request must wait that costs that much: 0 if it need not, and -1 if it is until another one has its answer.
+func (q *quota) wait(now time.Duration, cost float64) time.Duration {
+	if q.reset != 0 && now >= q.reset && q.refill == 0 {
+		if q.ahead != nil {
+			return -1
+		}
+		return 0
+	}
+	left := q.left(now)
+	if q.limit > 0 {
+		cost = min(cost, q.limit)
+	}
+	switch {
+	case left >= cost || q.reset == 0: // without an end, the next answer is the only way to know
+		return 0
+	case q.refill > 0:
+		return max(time.Duration(math.Ceil((cost-left)/q.refill)), 1)
+	}
+	return q.reset - now
+}
+
+// left returns what is left of a quota.
+func (q *quota) left(now time.Duration) float64 {
+	left := q.remaining + q.refill*float64(now-q.at)
+	if q.limit > 0 && q.refill > 0 {
+		left = min(left, q.limit)
+	}
+	return left
+}
+
+// take takes what a request costs. After the reset, the request goes ahead.
+func (q *quota) take(now time.Duration, f *flight, cost float64) {
+	if q.reset != 0 && now >= q.reset && q.refill == 0 {
+		q.ahead = f
+		return
+	}
+	q.remaining, q.at = q.left(now)-cost, now
+}
+
+// land ends a flight: with a response, or without one if resp is nil. wait is what the response asks for, or below 0.
+func (a *account) land(f *flight, resp *http.Response, quotas []Quota, wait time.Duration) {
+	a.mu.Lock()
+	if _, under := a.flights[f]; !under {
+		a.mu.Unlock()
+		return
+	}
+	now := clock.Now()
+	delete(a.flights, f)
+	for _, said := range quotas {
+		a.learn(now, f, said)
+	}
+	for _, q := range a.quotas {
+		if q.ahead == f { // its answer has said nothing of the quota
+			q.ahead = nil
+			if resp != nil {
+				q.remaining, q.at, q.reset = q.limit, now, 0
+			}
+		}
+	}
+	if resp != nil {
+		a.pauseAsAsked(now, resp, quotas, wait)
+	}
+	a.mu.Unlock()
+	a.queue.Wake()
+}
+
+// pauseAsAsked pauses the account if the response is a refusal.
+func (a *account) pauseAsAsked(now time.Duration, resp *http.Response, quotas []Quota, wait time.Duration) {
+	usedUp := time.Duration(-1) // when the first quota of which nothing is left is there again
+	for _, q := range quotas {
+		if q.Remaining == 0 && q.Reset > usedUp {
+			usedUp = q.Reset
+		}
+	}
+	refused := false
+	switch resp.StatusCode {
+	case http.StatusTooManyRequests:
+		refused = true
+	case http.StatusServiceUnavailable:
+		refused = wait >= 0
+	case http.StatusForbidden:
+		refused = wait >= 0 || usedUp >= 0
+	}
+	if !refused {
+		a.refused = 0
+		return
+	}
+	if wait < 0 && usedUp > 0 {
+		wait = usedUp
+	}
+	if wait < 0 {
+		wait = time.Second << min(a.refused, 20)
+		a.refused++
+	}
+	a.paused = max(a.paused, saturate.Add(now, min(wait, a.maxPause)))
+}
+
+// learn notes what the response to f has said of a quota.
+func (a *account) learn(now time.Duration, f *flight, said Quota) {
+	if a.segments == nil {
+		a.segments = map[string]bool{}
+	}
+	q := a.quotas[said.Name]
+	if q == nil {
+		if len(a.quotas) >= maxQuotas {
+			return
+		}
+		q = &quota{}
+		a.quotas[said.Name] = q
+	}
+	if mark := f.segment + "\x00" + said.Name; len(a.segments) < 16*maxQuotas {
+		a.segments[mark] = true
+	}
+	if q.ahead == f {
+		q.ahead = nil
+	}
+	if f.serial < q.serial { // a request that was sent later has been answered
+		return
+	}
+	q.serial = f.serial
+	if said.Limit > 0 {
+		q.limit = float64(said.Limit)
+	}
+	if said.Remaining < 0 {
+		return
+	}
+	q.remaining, q.at = float64(said.Remaining), now
+	for other := range a.flights { // the server has counted them, or will
+		if a.applies(said.Name, other.segment) {
+			q.remaining -= other.cost(said.Name)
+		}
+	}
+	q.reset, q.refill = 0, 0
+	if said.Reset > 0 {
+		reset := min(said.Reset, a.maxPause)
+		q.reset = saturate.Add(now, reset)
+		if missing := q.limit - float64(said.Remaining); missing > 0 && (said.Refills || q.looksLikeABucket(said)) {
+			q.refill = missing / float64(said.Reset)
+		}
+	}
+}
+
+// looksLikeABucket reports whether the last three responses could be those of a bucket, that is full after the part of the window that
+// has been used. A window is full when it ends, however much has been used.
+func (q *quota) looksLikeABucket(said Quota) bool {
+	if said.Window <= 0 || q.limit <= 0 {
+		return false
+	}
+	full := time.Duration(float64(said.Window) * (q.limit - float64(said.Remaining)) / q.limit)
+	if (said.Reset - full).Abs() > time.Second+said.Window/20 {
+		q.likely = 0
+		return false
+	}
+	q.likely++
+	return q.likely >= 3
 }
