@@ -240,6 +240,7 @@ const maxQuotas = 32
 // A quota is what a server has last said of a policy.
 type quota struct {
 	limit     float64       // 0: unknown
+	said      float64       // what remained, as the server has said
 	remaining float64       // at the moment at, less what is under way
 	at        time.Duration // by clock.Now
 	reset     time.Duration // when it is all there again; 0: unknown
@@ -425,31 +426,41 @@ func (a *account) learn(now time.Duration, f *flight, said Quota) {
 	if q.ahead == f {
 		q.ahead = nil
 	}
-	if f.serial < q.serial { // a request that was sent later has been answered
+	if f.serial < q.serial && q.refill > 0 { // a request that was sent later has been answered
 		return
 	}
-	q.serial = f.serial
 	if said.Limit > 0 {
 		q.limit = float64(said.Limit)
 	}
 	if said.Remaining < 0 {
 		return
 	}
-	q.remaining, q.at = float64(said.Remaining), now
+	remaining := float64(said.Remaining)
+	reset, refill := time.Duration(0), 0.0
+	if said.Reset > 0 {
+		reset = saturate.Add(now, min(said.Reset, a.maxPause))
+		if missing := q.limit - remaining; missing > 0 && (said.Refills || q.looksLikeABucket(said)) {
+			refill = missing / float64(said.Reset)
+		}
+	}
+	switch apart := reset - q.reset; {
+	case reset == 0 || q.reset == 0 || refill > 0:
+	case apart <= -sameWindow && f.serial < q.serial:
+		return // it is of an earlier window
+	case apart.Abs() < sameWindow:
+		remaining = min(remaining, q.said) // nothing comes back in a window, so the least that was said is the latest
+	}
+	q.serial, q.said, q.at, q.reset, q.refill = f.serial, remaining, now, reset, refill
+	q.remaining = remaining
 	for other := range a.flights { // the server has counted them, or will
 		if a.applies(said.Name, other.segment) {
 			q.remaining -= other.cost(said.Name)
 		}
 	}
-	q.reset, q.refill = 0, 0
-	if said.Reset > 0 {
-		reset := min(said.Reset, a.maxPause)
-		q.reset = saturate.Add(now, reset)
-		if missing := q.limit - float64(said.Remaining); missing > 0 && (said.Refills || q.looksLikeABucket(said)) {
-			q.refill = missing / float64(said.Reset)
-		}
-	}
 }
+
+// sameWindow is how far the ends of a window can be apart that two responses tell, in whole seconds and after different times under way.
+const sameWindow = 2 * time.Second
 
 // looksLikeABucket reports whether the last three responses could be those of a bucket, that is full after the part of the window that
 // has been used. A window is full when it ends, however much has been used.

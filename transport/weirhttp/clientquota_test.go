@@ -157,7 +157,8 @@ func TestGate_Learns(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 				defer cancel()
-				go func() { // others, who take a fifth
+				var wg sync.WaitGroup
+				wg.Go(func() { // others, who take a fifth
 					for ctx.Err() == nil {
 						time.Sleep(500 * time.Millisecond)
 						if weir.Must(server.requests.TryAcquire(context.Background(), 1)).Acquired() {
@@ -166,9 +167,8 @@ func TestGate_Learns(t *testing.T) {
 							server.mu.Unlock()
 						}
 					}
-				}()
+				})
 				transport := roundTripper(t, server, nil, append([]pipeline.Strategy{retrying()}, test.inside()...)...)
-				var wg sync.WaitGroup
 				for range 20 {
 					wg.Go(func() {
 						for ctx.Err() == nil {
