@@ -68,7 +68,7 @@ select h.key, h.owner, h.job, h.mode, {{template "held"}}, (extract(epoch from h
 {{end}}
 
 -- For each key the number of its rows, as a row with mode -1. Then the rows themselves, but only for keys that could
--- become full if all requests were granted, and for keys with ten thousand rows, so that those that no longer count are
+-- become full if all requests were granted, and for keys with ten thousand rows, so that rows that no longer count are
 -- removed.
 {{define "Holders"}}
 with c as materialized (
