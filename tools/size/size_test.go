@@ -23,7 +23,7 @@ var ceilings = map[string]counts{
 	"reload":                 {4000, 3850, 66},
 	"store":                  {7050, 10460, 200},
 	"transport":              {6980, 11850, 186},
-	"jobs":                   {3890, 5825, 77},
+	"jobs":                   {3820, 5820, 77},
 	"dashboard":              {3600, 2150, 28},
 	"telemetry":              {1480, 2750, 12},
 	"simulate":               {5140, 3850, 90},
