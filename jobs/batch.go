@@ -158,7 +158,7 @@ func (b *batch) toBringBack(lead int64) map[int64][]waiter {
 		if row.slots == nil {
 			continue
 		}
-		for _, w := range row.slots.toBringBack(b.now, lead) {
+		for _, w := range row.slots.toBringBack(lead) {
 			if !b.isWaiting(waiterID{id, w.job}) {
 				next[id] = append(next[id], w)
 			}
@@ -197,6 +197,11 @@ const countRow = -1
 
 // prepare makes slots and windows of what was read.
 func (b *batch) prepare(stored storedRows) {
+	for _, row := range b.rows {
+		if row.slots != nil {
+			row.slots.now = b.now
+		}
+	}
 	b.prepareWindows(stored.dynamic)
 	b.prepareHolders(stored.holders)
 	for id, us := range stored.held {

@@ -475,7 +475,7 @@ func TestInspect(t *testing.T) {
 // database returns what runs the batches of a Throttler, to run some with given requests.
 func (w *world) database(th *Throttler) *database {
 	return &database{pool: w.Pool, sql: th.sql, lease: defaultLease, lead: th.lead.Load, ids: map[Ref]int64{}, definitions: map[int64]rules{},
-		liveHolders: map[int64]int64{}, recheckLater: func([]int64, time.Duration) {}}
+		recheckLater: func([]int64, time.Duration) {}}
 }
 
 // ask returns a request of a new job for what it needs.

@@ -201,8 +201,8 @@ func (t *Throttler) listJobs(ctx context.Context, tx pgx.Tx, key int64, info *Ke
 }
 
 func (info *KeyInfo) fillSlots(r rules) {
-	now, hold := info.Now.UnixMicro(), info.MeanHold.Microseconds()
-	s := &slots{max: r.maxCount, measuredHold: hold, owners: map[string]int64{}, waiting: int64(info.Waiting)}
+	now := info.Now.UnixMicro()
+	s := &slots{now: now, limit: r.maxCount, measuredHold: info.MeanHold.Microseconds(), owners: map[string]int64{}, waiting: int64(info.Waiting)}
 	for _, h := range info.Holders {
 		owner := ownerOf(h.Job, h.Owner)
 		if since, ok := s.owners[owner]; !ok || h.Since.UnixMicro() < since {
@@ -215,6 +215,6 @@ func (info *KeyInfo) fillSlots(r rules) {
 		last = w.Job
 	}
 	s.otherOwners = max(int64(info.Used-len(s.owners)), 0)
-	info.Limit = int(s.max)
-	info.Next = time.UnixMicro(now + s.expectedWait(last+1, now, false))
+	info.Limit = int(s.limit)
+	info.Next = time.UnixMicro(now + s.expectedWait(last+1, false))
 }

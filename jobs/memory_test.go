@@ -231,7 +231,7 @@ func (m *memory) row(id int64) *keyRow {
 	key := m.keys[id-1]
 	r := &keyRow{id: id, limiter: key.limiter, ref: key.ref, rules: m.rulesOf(key.ref), state: key.state, waiting: key.waiting, storedWaiting: key.waiting}
 	if key.ref.Type.hasSlots() {
-		r.slots = &slots{max: r.rules.maxCount, measuredHold: key.hold, waiting: key.waiting, owners: map[string]int64{}}
+		r.slots = &slots{limit: r.rules.maxCount, measuredHold: key.hold, waiting: key.waiting, owners: map[string]int64{}}
 		r.keptOwners = map[string]int64{}
 	}
 	return r
