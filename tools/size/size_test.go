@@ -23,11 +23,11 @@ var ceilings = map[string]counts{
 	"reload":                 {4000, 3850, 66},
 	"store":                  {7050, 10460, 200},
 	"transport":              {6980, 11850, 186},
-	"jobs":                   {3890, 5825, 77},
-	"dashboard":              {3600, 2150, 28},
-	"telemetry":              {1480, 2750, 12},
+	"jobs":                   {3820, 5820, 77},
+	"dashboard":              {3600, 2230, 28},
+	"telemetry":              {1490, 2760, 12},
 	"simulate":               {5090, 3800, 90},
-	"cmd":                    {7620, 5800, 0},
+	"cmd":                    {7650, 5870, 0},
 	"internal":               {1300, 1050, 0},
 	"weirtest":               {250, 350, 30},
 	".":                      {100, 50, 9},
@@ -37,7 +37,7 @@ var ceilings = map[string]counts{
 	"store/internal/drill":   {2450, 100, 0},
 	"examples":               {2100, 2230, 0},
 	"bench":                  {2410, 2650, 0},
-	"tools":                  {3080, 6050, 0},
+	"tools":                  {3120, 6050, 0},
 }
 
 // A type has at most maxFields fields and maxMethods methods. These have more: fields, methods. Lower a number with the change that
