@@ -23,7 +23,7 @@ var ceilings = map[string]counts{
 	"reload":                 {4000, 3850, 66},
 	"store":                  {7050, 10460, 200},
 	"transport":              {6980, 11850, 186},
-	"jobs":                   {3780, 5780, 77},
+	"jobs":                   {3710, 5785, 77},
 	"dashboard":              {3600, 2230, 28},
 	"telemetry":              {1490, 2760, 12},
 	"simulate":               {5090, 3800, 90},
