@@ -108,7 +108,7 @@ func (c *collector) offers(r *request, attempt int) {
 }
 
 func (c *collector) asks(t *task) {
-	t.asking, t.asked = true, c.since()
+	t.asking, t.since = true, c.since()
 	c.waiting++
 }
 
@@ -128,7 +128,7 @@ func (c *collector) answered(t *task) (d time.Duration, ok bool) {
 	}
 	t.asking = false
 	c.waiting--
-	d = c.since() - t.asked
+	d = c.since() - t.since
 	if d > c.answer && !t.request.queued {
 		t.request.queued = true
 		c.count(func(n *Counts) { n.Queued++ })
