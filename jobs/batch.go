@@ -95,7 +95,7 @@ func (b *batch) isWaiting(id waiterID) bool {
 func (b *batch) saveWaiter(id waiterID, w waiterRow) {
 	old, was := b.waiters[id]
 	if !was {
-		b.countWaiters(id.key, +1)
+		b.rows[id.key].countWaiters(+1)
 		b.keysOfJob[id.job] = append(b.keysOfJob[id.job], id.key)
 	}
 	if old != w || !was {
@@ -109,13 +109,13 @@ func (b *batch) removeWaiter(id waiterID) {
 	delete(b.waiters, id)
 	delete(b.savedWaiters, id)
 	b.removedWaiters[id] = true
-	b.countWaiters(id.key, -1)
+	b.rows[id.key].countWaiters(-1)
 }
 
-// countWaiters counts more waiters of a mutex or a semaphore.
-func (b *batch) countWaiters(key, more int64) {
-	if row := b.rows[key]; row != nil && row.slots != nil {
-		row.slots.waiting, row.slots.changed = max(row.slots.waiting+more, 0), true
+// countWaiters counts more waiters of a mutex or a semaphore, whose row may not have been read.
+func (r *keyRow) countWaiters(more int64) {
+	if r != nil && r.slots != nil {
+		r.slots.waiting, r.slots.changed = max(r.slots.waiting+more, 0), true
 	}
 }
 
