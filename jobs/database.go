@@ -354,8 +354,9 @@ func (d *database) readKeys(b *batch, rows pgx.Rows) error {
 		version int64
 		options []byte
 		hold    int64
+		waiting int64
 	)
-	_, err := pgx.ForEachRow(rows, []any{&row.id, &row.limiter, &row.ref.Type, &version, &options, &row.ref.Key, &row.state, &hold, &row.waiting}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&row.id, &row.limiter, &row.ref.Type, &version, &options, &row.ref.Key, &row.state, &hold, &waiting}, func() error {
 		def, ok := d.definitions[row.limiter]
 		if !ok || def.version != version {
 			var err error
@@ -370,9 +371,9 @@ func (d *database) readKeys(b *batch, rows pgx.Rows) error {
 			d.definitions[row.limiter] = def
 		}
 		r := row
-		r.rules, r.storedWaiting = def, row.waiting
+		r.rules = def
 		if r.ref.Type.hasSlots() {
-			r.slots = &slots{limit: def.maxCount, measuredHold: hold, waiting: row.waiting, owners: map[string]int64{}}
+			r.slots = &slots{limit: def.maxCount, measuredHold: hold, waiting: waiting, owners: map[string]int64{}}
 			r.keptOwners = map[string]int64{}
 		}
 		b.rows[r.id] = &r
@@ -426,16 +427,13 @@ func (d *database) queueKeys(q *pgx.Batch, b *batch) {
 	var states []string
 	for _, id := range slices.Sorted(maps.Keys(b.rows)) {
 		row := b.rows[id]
-		state, hold, expiry, changed := row.state, int64(0), b.now+(24*time.Hour).Microseconds(), row.waiting != row.storedWaiting
-		if row.window != nil && (changed || row.window.Changed) {
-			state, expiry, changed = row.window.String(), row.window.Expires(), true
-		}
-		if s := row.slots; s != nil {
-			hold, changed = s.measuredHold, changed || s.holdChanged
-		}
-		if changed {
-			ids, states, holds = append(ids, id), append(states, state), append(holds, hold)
-			waiting, expires = append(waiting, row.waiting), append(expires, expiry)
+		switch {
+		case row.window != nil && row.window.Changed:
+			states, holds, waiting = append(states, row.window.String()), append(holds, 0), append(waiting, 0)
+			ids, expires = append(ids, id), append(expires, row.window.Expires())
+		case row.slots != nil && row.slots.changed:
+			states, holds, waiting = append(states, ""), append(holds, row.slots.measuredHold), append(waiting, row.slots.waiting)
+			ids, expires = append(ids, id), append(expires, b.now+(24*time.Hour).Microseconds())
 		}
 	}
 	if len(ids) > 0 {

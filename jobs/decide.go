@@ -147,7 +147,7 @@ func (b *batch) grantSlot(req *request, c candidate, lease int64) {
 	b.granted[h.holderID] = h
 	req.decision.heldRows++
 	req.decision.leased = !req.strict
-	if row.ref.Type == Mutex || row.waiting > 0 {
+	if row.ref.Type == Mutex || row.slots.waiting > 0 {
 		req.decision.contended = append(req.decision.contended, c.id)
 	}
 }

@@ -134,11 +134,11 @@ func (t *Throttler) readKey(ctx context.Context, tx pgx.Tx, info *KeyInfo) (row 
 	if err := tx.QueryRow(ctx, t.sql.Clock).Scan(&now); err != nil {
 		return row, err
 	}
-	err = tx.QueryRow(ctx, t.sql.OneKey, row.limiter, info.Key).Scan(&row.id, &row.state, &hold, &row.waiting)
+	err = tx.QueryRow(ctx, t.sql.OneKey, row.limiter, info.Key).Scan(&row.id, &row.state, &hold, &info.Waiting)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return row, err
 	}
-	info.Now, info.Waiting, info.MeanHold = time.UnixMicro(now), int(row.waiting), time.Duration(hold)*time.Microsecond
+	info.Now, info.MeanHold = time.UnixMicro(now), time.Duration(hold)*time.Microsecond
 	return row, nil
 }
 

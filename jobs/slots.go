@@ -15,11 +15,11 @@ type slots struct {
 	now          int64
 	limit        int64            // how many owners may hold a slot
 	measuredHold int64            // the moving mean of the times for which slots were held; 0: not known yet
-	holdChanged  bool             // measuredHold is not what was read
 	owners       map[string]int64 // the owners that hold a slot, and since when
 	otherOwners  int64            // an upper bound of the owners whose rows were not read
 	waiters      []waiter         // by job; the first maxWaiters
 	waiting      int64            // how many waiters there are in all
+	changed      bool             // measuredHold or waiting is not what was read
 
 	hold int64   // see expectedHold
 	ends []int64 // see slotEnds; nil: neither is computed since a change
@@ -59,7 +59,7 @@ func (s *slots) learnHold(held int64) {
 	} else {
 		s.measuredHold = max(s.measuredHold+(held-s.measuredHold)/8, 1)
 	}
-	s.holdChanged, s.ends = true, nil
+	s.changed, s.ends = true, nil
 }
 
 // comes reports whether a waiter is expected to ask, and not overdue.

@@ -61,7 +61,7 @@ func TestSlots_LearnHold(t *testing.T) {
 	s := slotsOf(1, 0)
 	s.learnHold(800)
 	assert.EqualValues(t, 800, s.measuredHold, "the first is the mean")
-	assert.True(t, s.holdChanged)
+	assert.True(t, s.changed)
 	s.learnHold(1600)
 	assert.EqualValues(t, 900, s.measuredHold)
 	for range 100 {

@@ -45,7 +45,7 @@ delete from {{.Holders}} d using (
 {{end}}
 
 {{define "Dynamic"}}
-select k.id, k.limiter, k.key, k.state, k.waiting from {{.Keys}} k
+select k.id, k.limiter, k.key, k.state from {{.Keys}} k
   where k.limiter = any(array(select r.limiter from {{.Keys}} r where r.id = any($1))) and (k.state <> '' or k.id = any($2))
 {{end}}
 

@@ -100,7 +100,7 @@ func (h *grants[R]) BeginAttempt(keep int) {
 	h.giveBackFrom(keep, false)
 }
 
-// NextAttempt prepares the grants for another attempt. Those that the last attempt has not left unused, it has spent.
+// NextAttempt prepares the grants for another attempt. What the last attempt has not left unused, it has spent.
 func (h *grants[R]) NextAttempt() {
 	h.change(func(g *grant[R]) {
 		if g.use == unused {
@@ -155,8 +155,8 @@ func (h *grants[R]) GiveBackOf(p *Policy[R], refund bool) {
 	giveBack(removed, refund)
 }
 
-// giveBack releases the grants, the last one first, or refunds those that are unused and, with refund, those that are not spent. If
-// a lease panics, the others are still given back.
+// giveBack releases the grants, the last one first. It refunds a grant that is unused and, if refund is true, every grant that is
+// not spent. If a lease panics, the others are still given back.
 func giveBack[R any](grants []grant[R], refund bool) {
 	if len(grants) == 0 {
 		return
