@@ -201,7 +201,11 @@ func confirmClose(d *Dashboard, q *request) (*confirmation, error) {
 // confirmCircuit adds to c which other circuits have the same Control.
 func (d *Dashboard) confirmCircuit(q *request, c *confirmation) (*confirmation, error) {
 	var controls []*circuitbreaker.Control
-	_, err := d.doCircuit(q, "", func(_ pipeline.Source, c *circuitbreaker.Control) { controls = append(controls, c) })
+	for source, circuit := range circuitsIn(d.options.Registry) {
+		if source.String() == q.Target {
+			controls = append(controls, circuit.Control())
+		}
+	}
 	var together []string
 	for source, circuit := range circuitsIn(d.options.Registry) {
 		if slices.Contains(controls, circuit.Control()) && source.String() != q.Target {
@@ -211,30 +215,19 @@ func (d *Dashboard) confirmCircuit(q *request, c *confirmation) (*confirmation, 
 	if len(together) > 0 {
 		c.Notes = append(c.Notes, "The same Control has these circuits, too: "+strings.Join(together, ", ")+".")
 	}
+	_, err := circuitOutcome(q, "", controls != nil)
 	return c, err
 }
 
 func doIsolate(_ context.Context, d *Dashboard, q *request) (*outcome, error) {
-	return d.doCircuit(q, "isolated", func(source pipeline.Source, c *circuitbreaker.Control) {
-		d.options.Events.isolations.isolate(source, q.who, c)
-	})
+	return circuitOutcome(q, "isolated", d.options.Events.isolations.isolate(d.options.Registry, q.Target, q.who))
 }
 
 func doClose(_ context.Context, d *Dashboard, q *request) (*outcome, error) {
-	return d.doCircuit(q, "closed", func(source pipeline.Source, c *circuitbreaker.Control) {
-		d.options.Events.isolations.end(source, c)
-	})
+	return circuitOutcome(q, "closed", d.options.Events.isolations.end(d.options.Registry, q.Target))
 }
 
-// doCircuit does something to the circuits of the request, which are in that state then.
-func (d *Dashboard) doCircuit(q *request, state string, do func(pipeline.Source, *circuitbreaker.Control)) (*outcome, error) {
-	found := false
-	for source, c := range circuitsIn(d.options.Registry) {
-		if source.String() == q.Target {
-			found = true
-			do(source, c.Control())
-		}
-	}
+func circuitOutcome(q *request, state string, found bool) (*outcome, error) {
 	if !found {
 		return nil, refuse(http.StatusNotFound, "There is no circuit %q.", printable(shorten(q.Target, 200)))
 	}

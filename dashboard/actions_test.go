@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload"
@@ -227,6 +229,54 @@ func TestActions_IsolateAndTheProgram(t *testing.T) {
 	require.NoError(t, s.registry.Reload(t.Context(), "orders"))
 	assert.False(t, s.circuit().Isolated())
 }
+
+// A reload comes between the look at a pipeline and the isolation of its circuits.
+func TestActions_IsolateWhileReloading(t *testing.T) {
+	held, looking := make(chan struct{}), make(chan struct{})
+	var hold atomic.Bool
+	name := func() {
+		if hold.CompareAndSwap(true, false) {
+			close(looking)
+			<-held
+		}
+	}
+	s := acting(t, func(s *scene, _ *Options) {
+		s.define("slow", func(b *registry.Builder) error {
+			b.Add(slowName{name}, circuitbreaker.New(nil))
+			return nil
+		})
+	})
+	status, text := s.act(ActionIsolate, "slow/CircuitBreaker")
+	require.Equal(t, http.StatusOK, status, text)
+	p := weir.Must(s.registry.Get("slow"))
+	hold.Store(true)
+	looked := make(chan struct{})
+	go func() { defer close(looked); s.events.isolations.again(p) }() // as the sampler does
+	<-looking
+	reloaded := make(chan error, 1)
+	go func() { reloaded <- s.registry.Reload(context.Background(), "slow") }()
+	select {
+	case <-looked:
+	case <-time.After(50 * time.Millisecond): // the new version is in force, or comes later
+	}
+	close(held)
+	require.NoError(t, <-reloaded)
+	<-looked
+	for _, c := range circuitsOf(p) {
+		assert.True(t, c.Control().Isolated())
+		c.Control().Reset()
+	}
+	_ = s.view("/overview.json")
+	for _, c := range circuitsOf(p) {
+		assert.False(t, c.Control().Isolated(), "the program has closed it")
+	}
+}
+
+// slowName is a strategy whose Name calls a function.
+type slowName struct{ named func() }
+
+func (s slowName) Execute(ctx context.Context, next pipeline.Next) (any, error) { return next.Run(ctx) }
+func (s slowName) Name() string                                                 { s.named(); return "Slow" }
 
 func TestActions_SharedControl(t *testing.T) {
 	control := new(circuitbreaker.Control)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -85,10 +86,30 @@ func checkStrategy(ctx context.Context, source pipeline.Source, s peeker) CheckR
 	}
 	result = result.with(lease, err, queue)
 	if limiting.Options().Shadow {
-		result.Matched, result.Unasked, result.Granted, result.RetryAfter = true, false, true, 0
-		result.Warning = "the strategy is in shadow mode: it only reports, and lets the execution go on"
+		return result.shadowed()
 	}
 	return result
+}
+
+// shadowed returns the result of a strategy in shadow mode.
+func (r CheckResult) shadowed() CheckResult {
+	r.Matched, r.Unasked, r.Granted, r.RetryAfter = true, false, true, 0
+	r.Warning = "the strategy is in shadow mode: it only reports, and lets the execution go on"
+	return r
+}
+
+// onlyReports reports whether the strategies of p that ask the limiter are in shadow mode.
+func onlyReports(p *pipeline.Pipeline, info registry.LimiterInfo) (shadow bool) {
+	for _, s := range p.Strategies() {
+		s, ok := s.(*ratelimit.Strategy)
+		if !ok || s.Limiter() != info.Limiter && (s.Limiter() != nil || !info.Partitioned) {
+			continue
+		}
+		if shadow = s.Options().Shadow; !shadow {
+			return false
+		}
+	}
+	return shadow
 }
 
 // checkCircuit returns what a circuit would do.

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
+	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
 )
 
@@ -118,26 +119,38 @@ func (d *Dashboard) check(ctx context.Context, f *checkForm, permits string) (re
 	if len(f.Key) > 4096 {
 		return nil, badRequest("the key must have at most 4096 bytes")
 	}
-	for name, info := range d.options.Registry.Limiters() {
-		if name == f.Limiter || f.Limiter == "" && slices.Contains(info.Pipelines, f.Pipeline) {
-			results = append(results, checkLimiter(ctx, info, f))
-		}
-	}
 	if f.Limiter != "" {
-		if results == nil {
-			err = refuse(http.StatusNotFound, "there is no limiter %q", shorten(f.Limiter, 100))
+		for name, info := range d.options.Registry.Limiters() {
+			if name == f.Limiter {
+				return []CheckResult{checkLimiter(ctx, info, f)}, nil
+			}
 		}
-		return results, err
+		return nil, refuse(http.StatusNotFound, "there is no limiter %q", shorten(f.Limiter, 100))
 	}
 	for name, p := range d.options.Registry.Pipelines() {
 		if name == f.Pipeline {
-			for source, circuit := range circuitsOf(p.Pipeline) {
-				results = append(results, checkCircuit(source, circuit))
-			}
-			return results, nil
+			return d.checkByName(ctx, p.Pipeline, f), nil
 		}
 	}
 	return nil, refuse(http.StatusNotFound, "there is no pipeline %q", shorten(f.Pipeline, 100))
+}
+
+// checkByName asks the limiters and circuits of a pipeline.
+func (d *Dashboard) checkByName(ctx context.Context, p *pipeline.Pipeline, f *checkForm) (results []CheckResult) {
+	for _, info := range d.options.Registry.Limiters() {
+		if !slices.Contains(info.Pipelines, f.Pipeline) {
+			continue
+		}
+		result := checkLimiter(ctx, info, f)
+		if !result.Granted && onlyReports(p, info) {
+			result = result.shadowed()
+		}
+		results = append(results, result)
+	}
+	for source, circuit := range circuitsOf(p) {
+		results = append(results, checkCircuit(source, circuit))
+	}
+	return results
 }
 
 // checkLimiter asks one limiter.

@@ -20,16 +20,26 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/reload"
+	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
 var allPages = []string{"overview", "limiters", "pipelines", "circuits", "keys", "events", "stores", "files", "jobs", "check"}
 
 func TestNew_WrongOptions(t *testing.T) {
-	_, err := New(Options{Stores: map[string]*storeAlias{"redis": nil}, Watchers: []*watcherAlias{nil}, Jobs: (*fakeJobs)(nil), KeyHash: new(KeyHash)})
+	_, err := New(Options{Stores: map[string]*store.Store{"redis": nil}, Watchers: []*reload.Watcher{nil}, Jobs: (*fakeJobs)(nil), KeyHash: new(KeyHash)})
 	var wrong *weir.OptionsError
 	require.ErrorAs(t, err, &wrong)
 	assert.Equal(t, "dashboard: Registry must not be nil; Watchers[0] must not be nil; Stores[redis] must not be nil; Jobs must not be a nil pointer; KeyHash must be made with NewKeyHash", err.Error())
+}
+
+// What the program does to its map of stores later does not change the dashboard.
+func TestNew_MapOfStores(t *testing.T) {
+	stores := map[string]*store.Store{}
+	s := newScene(t, func(_ *scene, o *Options) { o.Stores = stores })
+	stores["late"] = nil
+	assert.Equal(t, http.StatusOK, s.get("/stores.json").Code)
 }
 
 func TestServeHTTP_AnyPrefix(t *testing.T) {

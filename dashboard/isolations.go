@@ -14,6 +14,9 @@ import (
 
 // isolations are the circuits that users of the dashboard have isolated. A reload makes a circuit again, and the new one
 // does not know that it is to be isolated, unless its Control is one of the program.
+//
+// The circuits of a pipeline are read with mu held: a circuit that was read before a reload must not be remembered after
+// that of the new version.
 type isolations struct {
 	mu  sync.Mutex
 	all map[pipeline.Source]isolation
@@ -26,21 +29,35 @@ type isolation struct {
 	control *circuitbreaker.Control // what isolates it now
 }
 
-func (i *isolations) isolate(source pipeline.Source, who string, c *circuitbreaker.Control) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.all == nil {
-		i.all = map[pipeline.Source]isolation{}
-	}
-	i.all[source] = isolation{who, time.Now(), c}
-	c.Isolate()
+// isolate isolates the circuits at target.
+func (i *isolations) isolate(r *registry.Registry, target, who string) (found bool) {
+	return i.change(r, target, func(source pipeline.Source, c *circuitbreaker.Control) {
+		if i.all == nil {
+			i.all = map[pipeline.Source]isolation{}
+		}
+		i.all[source] = isolation{who, time.Now(), c}
+		c.Isolate()
+	})
 }
 
-func (i *isolations) end(source pipeline.Source, c *circuitbreaker.Control) {
+// end closes the circuits at target.
+func (i *isolations) end(r *registry.Registry, target string) (found bool) {
+	return i.change(r, target, func(source pipeline.Source, c *circuitbreaker.Control) {
+		delete(i.all, source)
+		c.Reset()
+	})
+}
+
+func (i *isolations) change(r *registry.Registry, target string, f func(pipeline.Source, *circuitbreaker.Control)) (found bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	delete(i.all, source)
-	c.Reset()
+	for source, c := range circuitsIn(r) {
+		if source.String() == target {
+			found = true
+			f(source, c.Control())
+		}
+	}
+	return found
 }
 
 func (i *isolations) of(source pipeline.Source) (isolation, bool) {
@@ -50,17 +67,14 @@ func (i *isolations) of(source pipeline.Source) (isolation, bool) {
 	return is, ok
 }
 
-// again isolates the circuits of p that users have isolated and that a reload has made again. If the program has closed a
-// circuit itself, the isolation is over.
+// again isolates the circuits of p that replace isolated ones. If the program has closed a circuit itself, the isolation is over.
 func (i *isolations) again(p *pipeline.Pipeline) {
 	i.mu.Lock()
-	none := len(i.all) == 0
-	i.mu.Unlock()
-	if none {
+	defer i.mu.Unlock()
+	if len(i.all) == 0 {
 		return
 	}
 	for source, c := range circuitsOf(p) {
-		i.mu.Lock()
 		is, ok := i.all[source]
 		switch {
 		case !ok:
@@ -71,7 +85,6 @@ func (i *isolations) again(p *pipeline.Pipeline) {
 		case !is.control.Isolated():
 			delete(i.all, source)
 		}
-		i.mu.Unlock()
 	}
 }
 

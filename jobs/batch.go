@@ -73,27 +73,17 @@ type waiterRow struct {
 
 // A keyRow is a row of jobs_keys with its slots or its window. The row of a dynamic window itself has neither.
 type keyRow struct {
-	id, limiter   int64
-	ref           Ref
-	rules         rules
-	state         string
-	waiting       int64 // how many jobs wait for the key
-	storedWaiting int64 // the same, as it was read
-	slots         *slots
-	window        *window.Window
-	keptOwners    map[string]int64 // owners with a keptRow, and its job
+	id, limiter int64
+	ref         Ref
+	rules       rules
+	state       string
+	slots       *slots
+	window      *window.Window
+	keptOwners  map[string]int64 // owners with a keptRow, and its job
 }
 
 func (r *keyRow) hasWindow() bool {
 	return r.slots == nil && (r.rules.window.Shares == nil || r.ref.Key != "")
-}
-
-// addWaiting counts n more waiters.
-func (r *keyRow) addWaiting(n int64) {
-	r.waiting = max(r.waiting+n, 0)
-	if r.slots != nil {
-		r.slots.waiting = r.waiting
-	}
 }
 
 func (b *batch) isWaiting(id waiterID) bool {
@@ -105,7 +95,7 @@ func (b *batch) isWaiting(id waiterID) bool {
 func (b *batch) saveWaiter(id waiterID, w waiterRow) {
 	old, was := b.waiters[id]
 	if !was {
-		b.rows[id.key].addWaiting(+1)
+		b.rows[id.key].countWaiters(+1)
 		b.keysOfJob[id.job] = append(b.keysOfJob[id.job], id.key)
 	}
 	if old != w || !was {
@@ -119,8 +109,13 @@ func (b *batch) removeWaiter(id waiterID) {
 	delete(b.waiters, id)
 	delete(b.savedWaiters, id)
 	b.removedWaiters[id] = true
-	if row := b.rows[id.key]; row != nil {
-		row.addWaiting(-1)
+	b.rows[id.key].countWaiters(-1)
+}
+
+// countWaiters counts more waiters of a mutex or a semaphore, whose row may not have been read.
+func (r *keyRow) countWaiters(more int64) {
+	if r != nil && r.slots != nil {
+		r.slots.waiting, r.slots.changed = max(r.slots.waiting+more, 0), true
 	}
 }
 
@@ -158,7 +153,7 @@ func (b *batch) toBringBack(lead int64) map[int64][]waiter {
 		if row.slots == nil {
 			continue
 		}
-		for _, w := range row.slots.toBringBack(b.now, lead) {
+		for _, w := range row.slots.toBringBack(lead) {
 			if !b.isWaiting(waiterID{id, w.job}) {
 				next[id] = append(next[id], w)
 			}
@@ -179,7 +174,6 @@ type storedRows struct {
 type dynamicKey struct {
 	ID, Limiter int64
 	Key, State  string
-	Waiting     int64
 }
 
 // A readHolder is a row of jobs_holders as it was read, or the number of a key's rows if the mode is countRow.
@@ -197,6 +191,11 @@ const countRow = -1
 
 // prepare makes slots and windows of what was read.
 func (b *batch) prepare(stored storedRows) {
+	for _, row := range b.rows {
+		if row.slots != nil {
+			row.slots.now = b.now
+		}
+	}
 	b.prepareWindows(stored.dynamic)
 	b.prepareHolders(stored.holders)
 	for id, us := range stored.held {
@@ -213,9 +212,8 @@ func (b *batch) prepare(stored storedRows) {
 			continue
 		}
 		row.slots.waiters = stored.waiters[id]
-		if len(row.slots.waiters) < maxWaiters { // these are all
-			row.waiting = int64(len(row.slots.waiters))
-			row.slots.waiting = row.waiting
+		if n := int64(len(row.slots.waiters)); n < maxWaiters && n != row.slots.waiting { // these are all
+			row.slots.waiting, row.slots.changed = n, true
 		}
 	}
 }
@@ -229,8 +227,7 @@ func (b *batch) prepareWindows(keys []dynamicKey) {
 	}
 	for _, k := range keys {
 		if r, ok := ruled[k.Limiter]; ok && k.Key != "" {
-			b.rows[k.ID] = &keyRow{id: k.ID, limiter: k.Limiter, ref: Ref{Type: DynamicWindow, Key: k.Key}, rules: r, state: k.State,
-				waiting: k.Waiting, storedWaiting: k.Waiting}
+			b.rows[k.ID] = &keyRow{id: k.ID, limiter: k.Limiter, ref: Ref{Type: DynamicWindow, Key: k.Key}, rules: r, state: k.State}
 		}
 	}
 	states := map[int64]map[string]string{}
@@ -272,7 +269,7 @@ func (b *batch) prepareHolders(holders []readHolder) {
 		unread[h.Key]--
 		if !h.Live {
 			b.deadRows = append(b.deadRows, id)
-			if h.Mode == strictRow && row.waiting > 0 {
+			if h.Mode == strictRow && row.slots.waiting > 0 {
 				ended := b.now
 				if h.Finalized > 0 {
 					ended = min(ended, max(h.Finalized, h.Acquired))

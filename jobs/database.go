@@ -29,15 +29,10 @@ type database struct {
 	ids          map[Ref]int64                           // IDs of rows of jobs_keys
 	definitions  map[int64]rules                         // by limiter
 	foundJob     bool                                    // a job of a request was found, so the database is that of the River client
-	liveHolders  map[int64]int64                         // by key, how many rows counted when all were last read; absent: few
 }
 
-const (
-	// fewHolders is how many rows of jobs_holders a key may have before a batch looks for rows that no longer count.
-	fewHolders = 1000
-	// maxIDs bounds each map of a database.
-	maxIDs = 100_000
-)
+// maxIDs bounds each map of a database.
+const maxIDs = 100_000
 
 // resolve fills in the IDs of all needs, and makes missing rows. A request that names an unknown limiter gets its error.
 func (d *database) resolve(ctx context.Context, reqs []*request) error {
@@ -109,8 +104,8 @@ func (d *database) run(ctx context.Context, reqs []*request, releases []release,
 			return err
 		}
 		switch {
-		case errors.Is(err, errRemoved), isDeadlock(err):
-		case hasCode(err, "23503"): // foreign key: the limiter was removed meanwhile
+		case isDeadlock(err):
+		case errors.Is(err, errRemoved), hasCode(err, "23503"): // foreign key: the limiter was removed meanwhile
 			clear(d.ids)
 		default:
 			return err
@@ -134,39 +129,38 @@ func (d *database) runOnce(ctx context.Context, all []*request, releases []relea
 		return err
 	}
 	defer conn.Release() // the pool closes a connection whose transaction is open
-	again, b, err := d.transact(ctx, conn, reqs, releases, room)
+	again, later, err := d.transact(ctx, conn, reqs, releases, room)
 	if err != nil {
 		if !conn.Conn().IsClosed() && conn.Conn().PgConn().TxStatus() != 'I' {
 			_, _ = conn.Exec(ctx, "rollback")
 		}
 		return err
 	}
-	d.recheckLater(b.unlocked, 0)
-	d.recheckLater(again, recordDelay)
+	d.recheckLater(again, 0)
+	d.recheckLater(later, recordDelay)
 	return nil
 }
 
-// transact runs the transaction. It also returns the keys to be rechecked when River has recorded how runs have ended.
-func (d *database) transact(ctx context.Context, conn *pgxpool.Conn, reqs []*request, releases []release, room int) (again []int64, b *batch, err error) {
-	b, err = d.load(ctx, conn, reqs, releases)
+// transact runs the transaction. It also returns the keys to be rechecked at once, and when River has recorded how runs have ended.
+func (d *database) transact(ctx context.Context, conn *pgxpool.Conn, reqs []*request, releases []release, room int) (again, later []int64, err error) {
+	b, err := d.load(ctx, conn, reqs, releases)
 	if err != nil {
 		return nil, nil, err
 	}
-	d.rememberHolders(b)
 	reqs = d.refuse(b, reqs)
 	b.handOverRoom = room
 	b.decide(reqs, d.lease.Microseconds())
-	again, err = d.bringBack(ctx, conn, b)
+	again, later, err = d.bringBack(ctx, conn, b)
 	for _, req := range reqs {
 		req.decision.written = time.Now()
 	}
 	if err == nil {
 		err = d.save(ctx, conn, b)
 	}
-	return again, b, err
+	return append(again, b.unlocked...), later, err
 }
 
-// Results of the statement bringBack for a job.
+// Answers of the statement BringBack for a job.
 const (
 	comes    = iota // River runs the job next
 	notYet          // River has not yet recorded that the job was snoozed
@@ -174,65 +168,42 @@ const (
 	// Otherwise the job comes back at an unknown time, as after a failure.
 )
 
-// bringBack makes River run the waiters whose turn is near. It returns the keys to be rechecked.
-func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) (again []int64, err error) {
-	for range 3 { // in place of a waiter that does not come, the ones behind it are brought back
-		next := b.toBringBack(d.lead())
-		var ids []int64
-		for _, ws := range next {
-			for _, w := range ws {
-				ids = append(ids, w.job)
-			}
-		}
-		if len(ids) == 0 {
-			return again, nil
-		}
-		answers := map[int64]int{}
-		var id int64
-		var answer int
-		if err := query(ctx, conn, eachRow(func() { answers[id] = answer }, &id, &answer), d.sql.BringBack, ids); err != nil {
-			return nil, err
-		}
-		var never []int64
-		more := false
-		for key, ws := range next {
-			for _, w := range ws {
-				switch answers[w.job] {
-				case comes:
-					b.setWake(key, w, b.now)
-				case notYet:
-					again = append(again, key)
-				case finished:
-					never, more = append(never, key), true
-				default:
-					b.setWake(key, w, b.now-2*maxGrace) // as if it had not come at its time
-					more = true
-				}
-			}
-		}
-		if !more {
-			return again, nil
-		}
-		again = append(again, never...) // there can be more finished waiters than were read
-		var waiter waiterID
-		if err := query(ctx, conn, eachRow(func() { b.removeFinished(waiter) }, &waiter.key, &waiter.job), d.sql.FinishedWaiters, sorted(never)); err != nil {
-			return nil, err
+// bringBack makes River run the waiters whose turn is near. It returns the keys to be rechecked: at once because a waiter will not
+// come and others have its turn, or later.
+func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) (again, later []int64, err error) {
+	next := b.toBringBack(d.lead())
+	var ids []int64
+	for _, ws := range next {
+		for _, w := range ws {
+			ids = append(ids, w.job)
 		}
 	}
-	return again, nil
-}
-
-// rememberHolders updates liveHolders.
-func (d *database) rememberHolders(b *batch) {
-	for id, row := range b.rows {
-		if row.slots == nil || row.slots.otherOwners > 0 {
-			continue
-		}
-		delete(d.liveHolders, id)
-		if n := int64(len(row.slots.owners)); n > fewHolders/2 && len(d.liveHolders) < maxIDs {
-			d.liveHolders[id] = n
+	if len(ids) == 0 {
+		return nil, nil, nil
+	}
+	answers := map[int64]int{}
+	var id int64
+	var answer int
+	if err := query(ctx, conn, eachRow(func() { answers[id] = answer }, &id, &answer), d.sql.BringBack, ids); err != nil {
+		return nil, nil, err
+	}
+	for key, ws := range next {
+		for _, w := range ws {
+			switch answers[w.job] {
+			case comes:
+				b.setWake(key, w, b.now)
+			case notYet:
+				later = append(later, key)
+			case finished:
+				b.removeFinished(waiterID{key, w.job})
+				again = append(again, key)
+			default:
+				b.setWake(key, w, b.now-2*gracePeriod) // as if it had not come at its time
+				again = append(again, key)
+			}
 		}
 	}
+	return again, later, nil
 }
 
 // refuse sets the error of requests that cannot be decided, and returns the others: their jobs are not running in this database, or
@@ -356,7 +327,6 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, reqs []*request
 		missing = missing || b.rows[n.id] == nil && b.unreadable[n.id] == nil && b.unreadable[n.dynamicRow] == nil
 	})
 	if missing {
-		d.forgetIDs(reqs)
 		return nil, errRemoved
 	}
 	return b, nil
@@ -364,12 +334,8 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, reqs []*request
 
 // queueSlots queues the statements that read what holds the mutexes and semaphores, and what waits for them.
 func (d *database) queueSlots(q *pgx.Batch, r *rowsToRead, reqs int, stored *storedRows) {
-	enough := make([]int64, len(r.slots))
-	for i, key := range r.slots {
-		enough[i] = 2*d.liveHolders[key] + fewHolders
-	}
-	q.Queue(d.sql.Overdue, r.slots, enough, reqs)
-	q.Queue(d.sql.Holders, r.slots, enough, reqs).Query(appendRows(&stored.holders))
+	q.Queue(d.sql.Overdue, r.slots, reqs)
+	q.Queue(d.sql.Holders, r.slots, reqs).Query(appendRows(&stored.holders))
 	// This must come after the statement above, which counts the rows. A row that is removed in between, which needs no
 	// lock, would otherwise be counted as one less, although it was not read.
 	if len(r.owners) > 0 {
@@ -381,15 +347,6 @@ func (d *database) queueSlots(q *pgx.Batch, r *rowsToRead, reqs int, stored *sto
 		&key, &w.job, &w.wake, &w.earliest, &w.inWorker))
 }
 
-// forgetIDs makes resolve look up again what the requests need.
-func (d *database) forgetIDs(reqs []*request) {
-	eachNeed(reqs, func(_ *request, n *need) {
-		for _, ref := range n.refs() {
-			delete(d.ids, ref)
-		}
-	})
-}
-
 // readKeys makes a keyRow of each row, with empty slots for a mutex or a semaphore.
 func (d *database) readKeys(b *batch, rows pgx.Rows) error {
 	var (
@@ -397,8 +354,9 @@ func (d *database) readKeys(b *batch, rows pgx.Rows) error {
 		version int64
 		options []byte
 		hold    int64
+		waiting int64
 	)
-	_, err := pgx.ForEachRow(rows, []any{&row.id, &row.limiter, &row.ref.Type, &version, &options, &row.ref.Key, &row.state, &hold, &row.waiting}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&row.id, &row.limiter, &row.ref.Type, &version, &options, &row.ref.Key, &row.state, &hold, &waiting}, func() error {
 		def, ok := d.definitions[row.limiter]
 		if !ok || def.version != version {
 			var err error
@@ -413,9 +371,9 @@ func (d *database) readKeys(b *batch, rows pgx.Rows) error {
 			d.definitions[row.limiter] = def
 		}
 		r := row
-		r.rules, r.storedWaiting = def, row.waiting
+		r.rules = def
 		if r.ref.Type.hasSlots() {
-			r.slots = &slots{max: def.maxCount, measuredHold: hold, waiting: row.waiting, owners: map[string]int64{}}
+			r.slots = &slots{limit: def.maxCount, measuredHold: hold, waiting: waiting, owners: map[string]int64{}}
 			r.keptOwners = map[string]int64{}
 		}
 		b.rows[r.id] = &r
@@ -469,16 +427,13 @@ func (d *database) queueKeys(q *pgx.Batch, b *batch) {
 	var states []string
 	for _, id := range slices.Sorted(maps.Keys(b.rows)) {
 		row := b.rows[id]
-		state, hold, expiry, changed := row.state, int64(0), b.now+(24*time.Hour).Microseconds(), row.waiting != row.storedWaiting
-		if row.window != nil && (changed || row.window.Changed) {
-			state, expiry, changed = row.window.String(), row.window.Expires(), true
-		}
-		if s := row.slots; s != nil {
-			hold, changed = s.measuredHold, changed || s.learned
-		}
-		if changed {
-			ids, states, holds = append(ids, id), append(states, state), append(holds, hold)
-			waiting, expires = append(waiting, row.waiting), append(expires, expiry)
+		switch {
+		case row.window != nil && row.window.Changed:
+			states, holds, waiting = append(states, row.window.String()), append(holds, 0), append(waiting, 0)
+			ids, expires = append(ids, id), append(expires, row.window.Expires())
+		case row.slots != nil && row.slots.changed:
+			states, holds, waiting = append(states, ""), append(holds, row.slots.measuredHold), append(waiting, row.slots.waiting)
+			ids, expires = append(ids, id), append(expires, b.now+(24*time.Hour).Microseconds())
 		}
 	}
 	if len(ids) > 0 {

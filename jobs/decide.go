@@ -97,7 +97,7 @@ func (b *batch) admits(c *candidate, job int64) bool {
 	case c.mode == Release:
 		return true
 	}
-	return c.row.slots.admits(c.owner, job, b.now)
+	return c.row.slots.admits(c.owner, job)
 }
 
 func (b *batch) grant(req *request, candidates []candidate, lease int64) {
@@ -121,7 +121,7 @@ func (b *batch) grantSlot(req *request, c candidate, lease int64) {
 	h := holderRow{holderID: holderID{c.id, c.owner, req.job}, attempted: req.attempted, fence: b.fence}
 	switch c.mode {
 	case Acquire:
-		row.slots.take(c.owner, b.now)
+		row.slots.take(c.owner)
 		if !kept { // otherwise the deadline stays what it was
 			row.keptOwners[c.owner] = req.job
 			h.mode, h.until = keptRow, c.deadline
@@ -138,7 +138,7 @@ func (b *batch) grantSlot(req *request, c candidate, lease int64) {
 		b.deadRows = append(b.deadRows, old) // or it is
 		h.since = row.slots.owners[c.owner]  // the new row counts as held since then
 	default:
-		row.slots.take(c.owner, b.now)
+		row.slots.take(c.owner)
 	}
 	h.mode, h.until = relaxedRow, lease
 	if req.strict {
@@ -147,7 +147,7 @@ func (b *batch) grantSlot(req *request, c candidate, lease int64) {
 	b.granted[h.holderID] = h
 	req.decision.heldRows++
 	req.decision.leased = !req.strict
-	if row.ref.Type == Mutex || row.waiting > 0 {
+	if row.ref.Type == Mutex || row.slots.waiting > 0 {
 		req.decision.contended = append(req.decision.contended, c.id)
 	}
 }
@@ -160,7 +160,7 @@ func (b *batch) refuse(req *request, candidates []candidate) {
 		if c.refused && c.row.window != nil {
 			slotsOnly = false
 		} else if c.refused {
-			if w := c.row.slots.expectedWait(req.job, b.now, c.waited); w >= wait {
+			if w := c.row.slots.expectedWait(req.job, c.waited); w >= wait {
 				wait, req.decision.limiter = w, c.ref
 			}
 		}

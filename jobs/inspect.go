@@ -134,11 +134,11 @@ func (t *Throttler) readKey(ctx context.Context, tx pgx.Tx, info *KeyInfo) (row 
 	if err := tx.QueryRow(ctx, t.sql.Clock).Scan(&now); err != nil {
 		return row, err
 	}
-	err = tx.QueryRow(ctx, t.sql.OneKey, row.limiter, info.Key).Scan(&row.id, &row.state, &hold, &row.waiting)
+	err = tx.QueryRow(ctx, t.sql.OneKey, row.limiter, info.Key).Scan(&row.id, &row.state, &hold, &info.Waiting)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return row, err
 	}
-	info.Now, info.Waiting, info.MeanHold = time.UnixMicro(now), int(row.waiting), time.Duration(hold)*time.Microsecond
+	info.Now, info.MeanHold = time.UnixMicro(now), time.Duration(hold)*time.Microsecond
 	return row, nil
 }
 
@@ -201,8 +201,8 @@ func (t *Throttler) listJobs(ctx context.Context, tx pgx.Tx, key int64, info *Ke
 }
 
 func (info *KeyInfo) fillSlots(r rules) {
-	now, hold := info.Now.UnixMicro(), info.MeanHold.Microseconds()
-	s := &slots{max: r.maxCount, measuredHold: hold, owners: map[string]int64{}, waiting: int64(info.Waiting)}
+	now := info.Now.UnixMicro()
+	s := &slots{now: now, limit: r.maxCount, measuredHold: info.MeanHold.Microseconds(), owners: map[string]int64{}, waiting: int64(info.Waiting)}
 	for _, h := range info.Holders {
 		owner := ownerOf(h.Job, h.Owner)
 		if since, ok := s.owners[owner]; !ok || h.Since.UnixMicro() < since {
@@ -215,6 +215,6 @@ func (info *KeyInfo) fillSlots(r rules) {
 		last = w.Job
 	}
 	s.otherOwners = max(int64(info.Used-len(s.owners)), 0)
-	info.Limit = int(s.max)
-	info.Next = time.UnixMicro(now + s.expectedWait(last+1, now, false))
+	info.Limit = int(s.limit)
+	info.Next = time.UnixMicro(now + s.expectedWait(last+1, false))
 }

@@ -216,7 +216,7 @@ func (m *memory) load(reqs []*request) *batch {
 	}
 	for _, key := range m.keys {
 		if key.ref.Type == DynamicWindow && key.ref.Key != "" && b.rows[key.limiter] != nil && (key.state != "" || asked[key.id]) {
-			stored.dynamic = append(stored.dynamic, dynamicKey{ID: key.id, Limiter: key.limiter, Key: key.ref.Key, State: key.state, Waiting: key.waiting})
+			stored.dynamic = append(stored.dynamic, dynamicKey{ID: key.id, Limiter: key.limiter, Key: key.ref.Key, State: key.state})
 		}
 	}
 	for key, ws := range stored.waiters {
@@ -229,9 +229,9 @@ func (m *memory) load(reqs []*request) *batch {
 
 func (m *memory) row(id int64) *keyRow {
 	key := m.keys[id-1]
-	r := &keyRow{id: id, limiter: key.limiter, ref: key.ref, rules: m.rulesOf(key.ref), state: key.state, waiting: key.waiting, storedWaiting: key.waiting}
+	r := &keyRow{id: id, limiter: key.limiter, ref: key.ref, rules: m.rulesOf(key.ref), state: key.state}
 	if key.ref.Type.hasSlots() {
-		r.slots = &slots{max: r.rules.maxCount, measuredHold: key.hold, waiting: key.waiting, owners: map[string]int64{}}
+		r.slots = &slots{limit: r.rules.maxCount, measuredHold: key.hold, waiting: key.waiting, owners: map[string]int64{}}
 		r.keptOwners = map[string]int64{}
 	}
 	return r
@@ -241,9 +241,8 @@ func (m *memory) save(b *batch) {
 	m.batch, m.fence = b, b.fence
 	for id, row := range b.rows {
 		key := m.keys[id-1]
-		key.waiting = row.waiting
-		if row.slots != nil {
-			key.hold = row.slots.measuredHold
+		if s := row.slots; s != nil && s.changed {
+			key.hold, key.waiting = s.measuredHold, s.waiting
 		}
 		if row.window != nil && row.window.Changed {
 			key.state = row.window.String()
@@ -283,7 +282,7 @@ func (m *memory) check() {
 		}
 	}
 	for _, key := range m.keys {
-		if key.waiting != waiting[key.id] {
+		if key.ref.Type.hasSlots() && key.waiting != waiting[key.id] {
 			require.Failf(m.t, "wrong count", "%v has %d waiting, and %d rows", key.ref, key.waiting, waiting[key.id])
 		}
 		if key.ref.Type.hasSlots() {

@@ -77,7 +77,7 @@ type statements struct {
 	// database.save
 	SaveKeys, RemoveHolders, SaveHolders, RemoveWaiters, SaveWaiters string
 	// database.bringBack
-	BringBack, FinishedWaiters string
+	BringBack string
 	// maintenance
 	BringBackLate, BringBackOutdated, BringForward, Stalled, RenewLeases, RemoveFinishedWaiters, RemoveDeadHolders, LockExpiredKeys, RemoveExpiredKeys string
 	// New, and what sets and removes limiters

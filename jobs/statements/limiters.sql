@@ -75,7 +75,7 @@ select k.id, k.state, k.hold, (select count(*) from {{.Waiters}} w where w.key =
 {{end}}
 
 {{define "AllKeys"}}
-select id, limiter, key, state, waiting from {{.Keys}} where limiter = $1 and state <> ''
+select id, limiter, key, state from {{.Keys}} where limiter = $1 and state <> ''
 {{end}}
 
 {{define "AllWaiters"}}

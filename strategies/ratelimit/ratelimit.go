@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/internal/holding"
 	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/validate"
@@ -161,6 +162,7 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 			s.release(u)
 		}
 	}()
+	deterministic.Granted(ctx, lease.Permits())
 	if next.Measuring() {
 		u.granted = clock.Now()
 		u.ended = next.Measure(ctx, pipeline.Event{Name: MeasureRequest, Duration: u.granted - asked})

@@ -53,7 +53,7 @@ var folders = []folder{
 	{name: "strategies/circuitbreaker", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/internal/window", "internal/durationtext"}},
 	{name: "strategies/chaos", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/deterministic"}},
 	{name: "strategies/fallback", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/holding"}},
-	{name: "strategies/ratelimit", mayImport: []string{"pipeline", "limiter", "strategies/internal/judge", "strategies/internal/learning", "internal/holding"}},
+	{name: "strategies/ratelimit", mayImport: []string{"pipeline", "limiter", "strategies/internal/judge", "strategies/internal/learning", "internal/holding", "internal/deterministic"}},
 	{name: "strategies/internal/judge", mayImport: []string{"pipeline"}},
 	// How ratelimit tells a limiter of adaptive of outcomes.
 	{name: "strategies/internal/learning", mayImport: []string{"limiter", "strategies/internal/judge"}},

@@ -40,8 +40,8 @@ func StatusOf(ctx context.Context, err error) int { return status.Of(ctx, err).H
 // A call of gRPC, which is a POST over HTTP/2 whose Content-Type is application/grpc or begins with it, gets an answer of
 // gRPC whatever body is: a client of gRPC takes any other answer for a failure of the network. The status of the answer is
 // 200, as gRPC wants it, and its code is RESOURCE_EXHAUSTED for 429, UNAVAILABLE for 503, and DEADLINE_EXCEEDED for 504 and
-// if a [Policy.Timeout] or a timeout of a pipeline is over. Clients send a call again that is UNAVAILABLE, so 502 is
-// UNAVAILABLE only if nothing has processed the call: [Rejection.Err] is nil, a rejection of a pipeline, or a
+// if a [Policy.Timeout] or a timeout of a pipeline is over. Clients send a call again that is UNAVAILABLE, so a handler
+// must not answer 503 if something may have processed the call, and 502 is UNAVAILABLE only if nothing has: [Rejection.Err] is nil, a rejection of a pipeline, or a
 // [*net.OpError] of dialing. Else 502 is UNKNOWN. If the time to wait is known, it is in grpc-retry-pushback-ms, which the
 // retries of gRPC honour, and in a google.rpc.RetryInfo of the status. [Measure], and strategies further out, see the status
 // of the rejection instead of 200.

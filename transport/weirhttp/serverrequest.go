@@ -3,6 +3,7 @@ package weirhttp
 import (
 	"context"
 	"net/http"
+	"reflect"
 
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/timeout"
@@ -15,7 +16,8 @@ import (
 // context.
 type call struct {
 	admission.Call[*http.Request]
-	route *route
+	route  *route
+	header http.Header // of the response
 }
 
 // Value returns the request of the call for requestKey, and the call itself for callKey.
@@ -53,7 +55,7 @@ func (h *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.next.ServeHTTP(w, r)
 		return
 	}
-	c := &call{route: h}
+	c := &call{route: h, header: w.Header()}
 	c.Begin(r.Context(), h.limits.admission, h.global)
 	c.Request = handlerio.WithContext(r, c)
 	returned := false
@@ -112,7 +114,7 @@ func (c *call) serveThrough(w http.ResponseWriter, r *http.Request, i int) {
 		reject(w, r, p.options.OnRejected, c.route.limits.options.Body, rejection)
 		return
 	}
-	undo(w, r) // as Through does: a request that is shed costs nothing further out either
+	refundOuter(w, r) // as Through does: a request that is shed costs nothing further out either
 	c.turnAway(w, r, p, "", rejection)
 }
 
@@ -127,13 +129,15 @@ func (c *call) turnAway(w http.ResponseWriter, r *http.Request, p *preparedPolic
 	reject(w, r, p.options.OnRejected, c.route.limits.options.Body, rejection)
 }
 
-// undo makes policies further out take back what they have granted to a request that a pipeline has shed, and removes what they
-// have told the client.
-func undo(w http.ResponseWriter, r *http.Request) {
-	for c := callOf(r.Context()); c != nil; c = callOf(c.Context) {
+// refundOuter makes the calls further out refund what they hold, because a pipeline has shed the request, and removes what they
+// have told the client. It stops at a handler that has given the pipeline another response than its own, such as a buffer: that
+// handler may answer the request itself.
+func refundOuter(w http.ResponseWriter, r *http.Request) {
+	own := reflect.ValueOf(w.Header()).UnsafePointer()
+	for c := callOf(r.Context()); c != nil && reflect.ValueOf(c.header).UnsafePointer() == own; c = callOf(c.Context) {
 		c.Shed()
 		if c.route.sendsQuotas {
-			transport.Fields.Remove(w.Header())
+			transport.Fields.Remove(c.header)
 		}
 	}
 }

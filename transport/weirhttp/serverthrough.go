@@ -93,9 +93,10 @@ var (
 // has begun stays as it is. A strategy can answer in place of the handler by returning an [http.Handler] as the value.
 // Strategies find the request with [RequestFrom].
 //
-// If the pipeline ends with an error and has not run the handler, [Limits] further out get back what they have granted to
-// the request when their handler has returned: a request that is shed costs nothing. Their quota headers are removed. An answer that a strategy gives in
-// place of the handler costs what a request costs.
+// If the pipeline ends with an error and has not run the handler, the request has been shed: [Limits] further out refund what they
+// have granted to it when their handler has returned, and their quota headers are removed. They do not if a handler between gave
+// the middleware another response, such as a buffer, because that handler may answer the request itself. An answer that a strategy
+// gives in place of the handler costs what a request costs.
 //
 // If [Limits] or a pipeline further inside reject the request with a status from 400 on, strategies see an error that
 // matches [pipeline.ErrRejected] and says that nothing was called. So telemetry does not count the execution as a
@@ -133,7 +134,7 @@ func (h *throughHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if run.attempts.Begun() == 0 {
 		handlerio.MarkRejected(w)
-		undo(w, r)
+		refundOuter(w, r)
 	}
 	body := t.options.Body
 	if c := callOf(r.Context()); body == nil && c != nil {

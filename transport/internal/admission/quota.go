@@ -38,11 +38,15 @@ func (l *Limits[R]) WriteQuota(fields map[string][]string, p *Policy[R], r R, ke
 	if fields == nil {
 		fields = make(map[string][]string, 3)
 	}
-	if p.Headers == Legacy {
-		l.transport.Fields.SetLegacy(fields, q)
-	} else {
-		l.transport.Fields.AddDraft11(fields, q)
+	names := &l.transport.Fields
+	if p.Headers == Draft11 {
+		names.AddDraft11(fields, q)
+		return fields
 	}
+	if retryAfter > 0 {
+		delete(fields, names.LegacyRemaining) // of a handler further out, which must not hide the rejection
+	}
+	names.SetLegacy(fields, q)
 	return fields
 }
 

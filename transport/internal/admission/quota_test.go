@@ -154,6 +154,17 @@ func TestLimits_WriteQuota(t *testing.T) {
 	assert.Equal(t, "|", told(t, policy{Limit: byRequest, FailOpen: true}, 0), "the limiter is closed")
 }
 
+// A rejection says when to come back, whatever a handler further out has told the client of its own quota.
+func TestLimits_WriteQuota_LegacyOfARejection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := transport.NewLimits(admission.Options{Headers: admission.Legacy})
+		p := l.Prepare(new(problems), policy{Limit: admission.Of[string](bucket(t, 5))})
+		h := map[string][]string{"l": {"1"}, "r": {"0"}, "t": {"9999999999"}}
+		l.WriteQuota(h, &p, "user", "", custom.Rejected(time.Second, ""), time.Second)
+		assert.Equal(t, map[string][]string{"l": {"5"}, "r": {"5"}, "t": {strconv.FormatInt(time.Now().Unix()+1, 10)}}, h)
+	})
+}
+
 // Whatever the name of a policy is, the field is one string with parameters.
 func FuzzFields_PolicyName(f *testing.F) {
 	for _, s := range []string{"burst", "", `"`, `\`, "a\r\nSet-Cookie: x", "ü", "\xff", ";q=1, "} {
