@@ -23,7 +23,7 @@ var ceilings = map[string]counts{
 	"reload":                 {4000, 3850, 66},
 	"store":                  {7050, 10460, 200},
 	"transport":              {6905, 11805, 186},
-	"jobs":                   {3710, 5785, 77},
+	"jobs":                   {3725, 5855, 77},
 	"dashboard":              {3600, 2230, 28},
 	"telemetry":              {1490, 2760, 12},
 	"simulate":               {5040, 3800, 88},
