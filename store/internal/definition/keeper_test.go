@@ -28,7 +28,10 @@ type place struct {
 }
 
 func (p *place) locked(f func()) {
-	time.Sleep(p.distance)
+	p.mu.Lock()
+	distance := p.distance
+	p.mu.Unlock()
+	time.Sleep(distance)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f()
@@ -179,7 +182,7 @@ func TestChanges_OfOneProcessKeepTheirOrder(t *testing.T) {
 		},
 		"the clock steps back between them": func(_ *testing.T, p *place, k *Keeper) {
 			time.Sleep(time.Minute)
-			p.step = -time.Hour
+			p.locked(func() { p.step = -time.Hour })
 			k.ReconfigureLater(bucket(30))
 		},
 		"only the second waits for the store": func(t *testing.T, _ *place, k *Keeper) {
@@ -194,10 +197,12 @@ func TestChanges_OfOneProcessKeepTheirOrder(t *testing.T) {
 				p.distance = 300 * time.Millisecond
 				k.ReconfigureLater(bucket(20))
 				time.Sleep(200 * time.Millisecond)
+				p.mu.Lock()
 				p.distance = 0
+				p.mu.Unlock()
 				second(t, &p, k)
 				time.Sleep(time.Minute)
-				assert.Equal(t, bucket(30).Permits, int(p.d.Permits))
+				p.locked(func() { assert.EqualValues(t, 30, p.d.Permits) })
 				assert.Equal(t, bucket(30), k.InForce().Limits)
 			})
 		})
