@@ -24,7 +24,7 @@ var ceilings = map[string]counts{
 	"store":                  {7050, 10460, 200},
 	"transport":              {6980, 11850, 186},
 	"jobs":                   {3820, 5820, 77},
-	"dashboard":              {3600, 2230, 28},
+	"dashboard":              {3360, 2210, 28},
 	"telemetry":              {1490, 2760, 12},
 	"simulate":               {5140, 3850, 90},
 	"cmd":                    {7650, 5870, 0},
