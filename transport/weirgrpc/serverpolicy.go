@@ -93,9 +93,10 @@ type Policy struct {
 
 	// Code is the code of a rejection. With 0, the default, it is RESOURCE_EXHAUSTED if
 	// each key has a limiter of its own, the rejection has a RetryAfter, or the call costs
-	// more than the limiter can ever grant: the client is over its quota. Otherwise the server is short of capacity, and the
-	// code is UNAVAILABLE. It is UNAVAILABLE, too, if the limiter is closed or has too
-	// many keys, or if its store is away.
+	// more than the limiter can ever grant: the client is over its quota. Otherwise it is
+	// UNAVAILABLE, because the server is short of capacity, and also if the limiter has
+	// too many keys. A call that the limiter could not decide about, because it failed or
+	// is closed or its store is away, gets UNAVAILABLE in any case.
 	Code codes.Code `json:"code,omitempty" yaml:"code,omitempty"`
 	// Headers replaces [LimitsOptions.Headers] for this policy if it is not
 	// [NoHeaders].

@@ -70,7 +70,7 @@ func (b *body) wrap(resp *http.Response) {
 	// The HTTP/2 client of net/http has an empty body of its own, which need not be closed.
 	b.over = resp.ProtoMajor == 2 && resp.ContentLength == 0 || resp.Request != nil && resp.Request.Method == http.MethodHead
 	w, ok := resp.Body.(io.Writer)
-	if !ok {
+	if !ok || resp.StatusCode != http.StatusSwitchingProtocols {
 		resp.Body = b
 		return
 	}

@@ -163,8 +163,8 @@ func (m *measurement) status() int {
 		return m.response.Status()
 	case !m.returned:
 		return 0
-	case m.Err() != nil:
-		return status.OfContext(m.Context).HTTP()
+	case m.Err() != nil && status.OfContext(m.Context) == status.Gone:
+		return StatusClientClosedRequest
 	default:
 		return http.StatusOK // the server sends it
 	}

@@ -82,8 +82,9 @@ type Policy struct {
 	// default, it is 429 if each key has a limiter of its own, the rejection has a
 	// RetryAfter, or the request costs more than the limiter can ever grant: the
 	// client is over its quota. Otherwise it is 503, because the server is short of
-	// capacity, and also if the limiter is closed, has too many keys, or its store
-	// is away.
+	// capacity, and also if the limiter has too many keys. A request that the limiter
+	// could not decide about, because it failed or is closed or its store is away,
+	// gets 503 in any case.
 	Status int `json:"status,omitempty" yaml:"status,omitempty"`
 	// OnRejected replaces [LimitsOptions.OnRejected] for this policy.
 	OnRejected Body `json:"-" yaml:"-"`

@@ -70,14 +70,15 @@ func (p *Policy[R]) validate(problems *validate.Problems) {
 	problems.NotNegative("Window", p.Window)
 }
 
-// acquire asks the limiter for n permits, and waits as long as the policy allows.
+// acquire asks the limiter for n permits. A shadow does not wait in a queue, but MaxWait also bounds the time that a store takes.
 func (p *Policy[R]) acquire(ctx context.Context, r R, key string, n int) (limiter.Lease, error) {
-	if p.MaxWait <= 0 || p.Shadow {
-		return p.Limit.ask(ctx, r, key, n, p.MaxWait == 0 && !p.Shadow)
+	wait := p.MaxWait >= 0 && !p.Shadow
+	if p.MaxWait <= 0 {
+		return p.Limit.ask(ctx, r, key, n, wait)
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, p.MaxWait, errMaxWait)
 	defer cancel()
-	lease, err := p.Limit.ask(limited, r, key, n, true)
+	lease, err := p.Limit.ask(limited, r, key, n, wait)
 	if ctx.Err() == nil && context.Cause(limited) == errMaxWait && endedInQueue(err) { //nolint:errorlint // it is this very cause
 		lease.Release() // a limiter of the program may have granted permits and returned an error
 		return custom.Rejected(0, errMaxWait.Error()), nil
@@ -103,33 +104,22 @@ func endedInQueue(err error) bool {
 // ambiguous is the answer to a call whose key is [AmbiguousKey]: no limiter is asked.
 var ambiguous = custom.Rejected(0, "the request has several values of what its key is made of")
 
-// causeOf returns whether the client is over its quota, the server short of capacity, or the key ambiguous. For a limiter
-// that all clients share, RetryAfter tells quota and capacity apart: permits that come back with time are a quota, permits
-// that come back when other calls end are capacity.
+// causeOf returns the cause of a rejection. If each key has a limiter of its own, the client is over its quota.
 func (p *Policy[R]) causeOf(lease limiter.Lease) status.Cause {
-	switch lease.Reason() {
-	case ambiguous.Reason():
+	if lease.Reason() == ambiguous.Reason() {
 		return status.Ambiguous
-	case limiter.ReasonPartitionLimit, limiter.ReasonClosed, limiter.ReasonUnavailable:
-		return status.OverCapacity
 	}
-	if _, known := lease.RetryAfter(); known || p.Limit.keyed {
+	cause := status.OfLease(lease)
+	if cause == status.OverCapacity && p.Limit.keyed && lease.Reason() != limiter.ReasonPartitionLimit {
 		return status.OverQuota
 	}
-	return status.OverCapacity
+	return cause
 }
 
-// undecided reports whether a rejection says nothing about the client's quota: the store is away, or the limiter is
-// closed. A rejection because of too many keys is a decision: if FailOpen applied to it, a client could pass every
-// limit by making up keys.
-func undecided(lease limiter.Lease) bool {
-	reason := lease.Reason()
-	return reason == limiter.ReasonUnavailable || reason == limiter.ReasonClosed
-}
-
-// admits reports whether the policy admits a call although the limiter has rejected it.
+// admits reports whether the policy admits a call although the limiter has rejected it. A rejection because of too many keys is
+// a decision: if FailOpen applied to it, a client could pass every limit by making up keys.
 func (p *Policy[R]) admits(lease limiter.Lease) bool {
-	return p.Shadow || p.FailOpen && undecided(lease)
+	return p.Shadow || p.FailOpen && status.OfLease(lease) == status.Undecided
 }
 
 // rejectedError returns the rejection as strategies/ratelimit reports it to listeners.
@@ -195,7 +185,7 @@ func (s *Set[P, Q]) find(problems *validate.Problems, path, name string) *Q {
 	if p := s.named[name]; p != nil {
 		return p
 	}
-	if s.Registry == nil || !s.Registry.Defined(name) {
+	if name == GlobalPolicy || s.Registry == nil || !s.Registry.Defined(name) {
 		problems.Add(path, name, "must be the name of a policy (%s)", s.names())
 		return nil
 	}
@@ -209,17 +199,15 @@ func (s *Set[P, Q]) find(problems *validate.Problems, path, name string) *Q {
 
 // names lists the policies for an error.
 func (s *Set[P, Q]) names() string {
-	const most = 10
-	known := make([]string, 0, most+1)
-	for _, name := range slices.Sorted(maps.Keys(s.named)) {
-		if len(known) == most {
-			known = append(known, "others")
-			break
-		}
-		known = append(known, strconv.Quote(name))
-	}
+	known := slices.Sorted(maps.Keys(s.named))
 	if len(known) == 0 {
 		return "there are none"
+	}
+	for i, name := range known {
+		known[i] = strconv.Quote(name)
+	}
+	if len(known) > 10 {
+		known = append(known[:10], "others")
 	}
 	return strings.Join(known, ", ")
 }

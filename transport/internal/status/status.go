@@ -81,13 +81,24 @@ func OfContext(ctx context.Context) Cause {
 	return Gone
 }
 
+// OfLease returns the cause of a rejection by a limiter that all clients share. RetryAfter tells quota and capacity apart: permits
+// that come back with time are a quota, permits that come back when other requests end are capacity.
+func OfLease(rejected limiter.Lease) Cause {
+	_, known := rejected.RetryAfter()
+	switch reason := rejected.Reason(); {
+	case reason == limiter.ReasonUnavailable || reason == limiter.ReasonClosed:
+		return Undecided
+	case known && reason != limiter.ReasonPartitionLimit:
+		return OverQuota
+	default:
+		return OverCapacity
+	}
+}
+
 // Of returns the cause of a request with ctx whose pipeline has ended with err.
 func Of(ctx context.Context, err error) Cause {
 	if limited, ok := errors.AsType[*ratelimit.RejectedError](err); ok {
-		if limited.OverQuota() {
-			return OverQuota
-		}
-		return OverCapacity
+		return OfLease(limited.Lease)
 	}
 	switch {
 	case errors.Is(err, pipeline.ErrRejected):
@@ -97,8 +108,10 @@ func Of(ctx context.Context, err error) Cause {
 		return OverCapacity
 	case ctx.Err() != nil:
 		return OfContext(ctx)
-	case errors.Is(err, pipeline.ErrClosed), errors.Is(err, limiter.ErrClosed):
+	case errors.Is(err, pipeline.ErrClosed):
 		return OverCapacity
+	case errors.Is(err, limiter.ErrClosed):
+		return Undecided
 	case errors.Is(err, context.DeadlineExceeded):
 		return TimedOut
 	default:
@@ -132,8 +145,8 @@ var codes = map[int]uint32{
 }
 
 // CodeOf returns the code of gRPC for an answer with the given status of HTTP. err is the cause, or nil if a limiter has
-// rejected the call. Clients send a call again that is Unavailable, so it must not be the code of a call that may have been
-// processed.
+// rejected the call. Clients send a call again that is Unavailable: 503 says that nothing has processed the call, and 502 says
+// nothing about that, so its error decides.
 func CodeOf(status int, err error) uint32 {
 	code, known := codes[status]
 	switch {
