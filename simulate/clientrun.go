@@ -73,8 +73,7 @@ func (c *client) begin(number int64, key string, cost int) {
 func (c *client) do() {
 	r := c.run
 	p := r.pipelines[c.request.number%int64(len(r.pipelines))]
-	c.request.cameBack = false
-	r.began(&c.request)
+	r.began()
 	for attempt := 0; ; attempt++ {
 		r.offers(&c.request, attempt)
 		c.task.permits = noPermits
@@ -109,17 +108,14 @@ func (c *client) execute(p *pipeline.Pipeline) error {
 // reaction returns what the client does after an execution that ended with err: it tries again after a delay, or does not.
 func (c *client) reaction(err error, attempt int) (delay time.Duration, again bool) {
 	o := &c.run.scenario.Clients.OnFailure
-	rejected := isRejection(err)
-	if rejected {
+	if isRejection(err) {
 		o = &c.run.scenario.Clients.OnRejection
 	}
-	c.request.cameBack = false
 	if err == nil || attempt >= o.MaxRetries || c.run.over {
 		return 0, false
 	}
 	delay = o.delay(attempt, c.random.Rand)
 	if asked, ok := pipeline.RetryAfter(err); ok && o.RetryAfter {
-		c.request.cameBack = rejected
 		if o.Jitter { // as strategies/retry does
 			asked = saturate.Add(asked, delay/4)
 		}

@@ -87,7 +87,7 @@ func (c *collector) countsOf(key string) *keyCounts {
 }
 
 // began is called when a client has a request.
-func (c *collector) began(*request) { c.count(func(n *Counts) { n.Requests++ }) }
+func (c *collector) began() { c.count(func(n *Counts) { n.Requests++ }) }
 
 func (c *collector) offers(r *request, attempt int) {
 	r.begun, r.reached, r.queued, r.failedBy = c.since(), false, false, ""
@@ -101,9 +101,6 @@ func (c *collector) offers(r *request, attempt int) {
 		r.counts.offered++
 	} else {
 		c.result.Keys.Unkept++
-	}
-	if r.cameBack {
-		c.result.ComeBacks.Count++
 	}
 }
 
@@ -150,9 +147,6 @@ func (c *collector) calls(t *task) {
 	})
 	if first && r.counts != nil {
 		r.counts.admitted++
-	}
-	if first && r.cameBack {
-		c.result.ComeBacks.Admitted++
 	}
 	permits := int64(t.permits)
 	if t.permits == noPermits {

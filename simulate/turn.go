@@ -41,7 +41,6 @@ type request struct {
 	begun    time.Duration
 	reached  bool   // it has reached the service
 	queued   bool   // it has waited for a permit
-	cameBack bool   // it was begun when a RetryAfter had passed
 	failedBy string // the strategy that has returned an error of its own
 }
 

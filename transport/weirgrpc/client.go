@@ -159,7 +159,7 @@ func (c *Client) UnaryInterceptor() grpc.UnaryClientInterceptor {
 			return invoker(ctx, method, req, reply, cc, opts...)
 		}
 		x := &clientUnary{request: req, reply: reply, invoker: invoker}
-		return x.run(c.begin(&x.outgoingCall, ctx, method, cc, opts), p)
+		return x.run(x.begin(ctx, c, method, cc, opts), p)
 	}
 }
 
@@ -171,14 +171,8 @@ func (c *Client) StreamInterceptor() grpc.StreamClientInterceptor {
 			return streamer(ctx, desc, cc, method, opts...)
 		}
 		x := &clientStream{desc: desc, streamer: streamer, opened: make(chan struct{}), over: make(chan struct{})}
-		return x.open(c.begin(&x.outgoingCall, ctx, method, cc, opts), p)
+		return x.open(x.begin(ctx, c, method, cc, opts), p)
 	}
-}
-
-// begin prepares a call of the Client, and returns the context for its pipeline.
-func (c *Client) begin(x *outgoingCall, ctx context.Context, method string, conn *grpc.ClientConn, options []grpc.CallOption) context.Context {
-	x.failed, x.Repeat = c.failed, func() bool { return c.isIdempotent(method) }
-	return x.begin(ctx, method, conn, options)
 }
 
 // isIdempotent reports whether a pattern matches the method, or its .proto file says that it is idempotent.

@@ -136,13 +136,9 @@ type route struct {
 	sent        []*preparedPolicy // asked about each message that a stream sends
 	timed       *preparedPolicy   // the policy with the shortest Timeout; nil: none
 	sendsQuotas bool              // a policy sends quota metadata
-	releases    bool              // a policy holds nothing after a stream has begun
 
 	endsHandlers bool // a Timeout or a pipeline can end the context of a handler before the call ends
 }
-
-// limitsNothing reports whether the method has no policies.
-func (r *route) limitsNothing() bool { return len(r.policies) == 0 }
 
 // makeRoutes makes the routes of the options. It adds everything that is wrong with them to problems.
 func (l *Limits) makeRoutes(problems *validate.Problems, policies *admission.Set[Policy, preparedPolicy]) {
@@ -175,7 +171,6 @@ func (r *route) prepare() {
 	for _, p := range r.policies {
 		o := &p.options
 		r.sendsQuotas = r.sendsQuotas || p.SendsQuota()
-		r.releases = r.releases || o.Streams == StreamAdmit
 		r.endsHandlers = r.endsHandlers || o.Timeout > 0 || p.Limit.Pipeline != nil
 		if o.Timeout > 0 && (r.timed == nil || o.Timeout < r.timed.options.Timeout) {
 			r.timed = p

@@ -65,7 +65,7 @@ func (s *serverStream) SendHeader(md metadata.MD) error {
 
 // tell adds the quotas to the header, which the handler is about to send.
 func (s *serverStream) tell() {
-	if quotas := s.call.untoldQuotas(); quotas != nil {
+	if quotas := s.call.unsentQuotas(); quotas != nil {
 		_ = s.SetHeader(quotas)
 	}
 }
@@ -120,14 +120,14 @@ func (s *serverStream) admit(policies []*preparedPolicy, r *Request, m any) erro
 	*r = Request{Method: s.call.request.Method, Message: m, Stream: true, ctx: s.ctx}
 	defer func() { r.Message = nil }() // it belongs to the handler
 	for i, p := range policies {
-		key, refusal, ok := s.call.Admit(s.ctx, &p.Policy, r)
+		key, rejection, ok := s.call.Admit(s.ctx, &p.Policy, r)
 		if ok {
 			continue
 		}
 		for _, earlier := range policies[:i] {
 			s.call.GiveBackOf(&earlier.Policy, true)
 		}
-		return s.refuse(p, r, key, &refusal)
+		return s.refuse(p, r, key, &rejection)
 	}
 	return nil
 }
@@ -135,14 +135,14 @@ func (s *serverStream) admit(policies []*preparedPolicy, r *Request, m any) erro
 // refuse ends the stream because p does not admit a message. If two messages are refused at the same time, the first one
 // counts. A message whose wait the context has ended does not decide the status: the handler can have returned with
 // success while a goroutine of its own still waited.
-func (s *serverStream) refuse(p *preparedPolicy, r *Request, key string, refusal *admission.Refusal) error {
-	if refusal.Cause.Ended() {
+func (s *serverStream) refuse(p *preparedPolicy, r *Request, key string, rejection *admission.Rejection) error {
+	if rejection.Cause.Ended() {
 		if err := s.usable(); err != nil {
 			return err
 		}
-		return newRejectedError(p, p.codeFor(refusal.Cause), refusal)
+		return newRejectedError(p, p.codeFor(rejection.Cause), rejection)
 	}
-	rejected := s.call.withQuota(newRejectedError(p, p.codeFor(refusal.Cause), refusal), p, r, key)
+	rejected := s.call.withQuota(newRejectedError(p, p.codeFor(rejection.Cause), rejection), p, r, key)
 	if !s.refused.CompareAndSwap(nil, rejected) {
 		return s.refused.Load()
 	}

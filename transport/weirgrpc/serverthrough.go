@@ -32,9 +32,9 @@ func (e *HandlerError) ErrorType() string { return codeText(e.Code) }
 
 // Errors of a pipeline around a handler. Strategies see them, clients do not.
 var (
-	// errOnce: a strategy ran the handler of a stream again, or a handler while it was
+	// errRunAgain: a strategy ran the handler of a stream again, or a handler while it was
 	// running.
-	errOnce error = exchange.Refusal("weirgrpc: the handler cannot run again")
+	errRunAgain error = exchange.Refusal("weirgrpc: the handler cannot run again")
 	// errNoAnswer: a strategy ended the execution without an error, without running
 	// the handler and without a response as the value.
 	errNoAnswer = fmt.Errorf("weirgrpc: the pipeline ended without an answer: %w", pipeline.ErrRejected)
@@ -61,7 +61,7 @@ func (x *handlerRun) run(ctx context.Context, p *preparedPolicy) (response any, 
 	switch {
 	case err == nil && response != nil && !x.once:
 		return response, nil
-	case x.err != nil && (err == nil || errors.Is(err, errOnce)):
+	case x.err != nil && (err == nil || errors.Is(err, errRunAgain)):
 		return nil, x.err
 	case err == nil && x.attempts.Begun() > 0: // a stream, or a handler that answers with nil
 		return nil, nil
@@ -89,7 +89,7 @@ func (x *handlerRun) execute(ctx context.Context, p *pipeline.Pipeline) (respons
 // attempt is the callback of the pipeline: it runs the handler.
 func (x *handlerRun) attempt(ctx context.Context) (response any, err error) {
 	if _, err := x.attempts.Begin(); err != nil {
-		return nil, errOnce
+		return nil, errRunAgain
 	}
 	defer x.attempts.Abort() // its outcome is not needed
 	response, err = x.next(ctx)
@@ -97,7 +97,7 @@ func (x *handlerRun) attempt(ctx context.Context) (response any, err error) {
 	if err == nil {
 		return response, nil
 	}
-	if isOurs(err) {
+	if isPolicyError(err) {
 		x.seen = err
 		return nil, err
 	}
@@ -114,8 +114,8 @@ func (x *handlerRun) attempt(ctx context.Context) (response any, err error) {
 	return nil, x.seen
 }
 
-// isOurs reports whether err is a decision of a policy, and not an error of the handler.
-func isOurs(err error) bool {
+// isPolicyError reports whether err is a decision of a policy, and not an error of the handler.
+func isPolicyError(err error) bool {
 	switch err.(type) { //nolint:errorlint // what wraps one is the handler's error
 	case *CallRejectedError, timedOut:
 		return true
@@ -129,12 +129,12 @@ func (x *handlerRun) failure(ctx context.Context, p *preparedPolicy, err error) 
 		return x.err
 	}
 	after, _ := pipeline.RetryAfter(err)
-	refusal := &admission.Refusal{RetryAfter: max(after, 0), Err: fmt.Errorf("weirgrpc: policy %s: %w", p.Name, err)}
+	rejection := &admission.Rejection{RetryAfter: max(after, 0), Err: fmt.Errorf("weirgrpc: policy %s: %w", p.Name, err)}
 	if limited, ok := errors.AsType[*ratelimit.RejectedError](err); ok {
-		refusal.Lease = limited.Lease
+		rejection.Lease = limited.Lease
 	}
 	code, own := pipelineCode(ctx, p, err)
-	failed := newRejectedError(p, code, refusal)
+	failed := newRejectedError(p, code, rejection)
 	if own != nil {
 		failed.status = own
 	}

@@ -153,7 +153,7 @@ func (x *roundTrip) settle(resp *http.Response, err error) (*http.Response, erro
 	}
 	for _, a := range ended {
 		switch {
-		case !a.isBehind(resp):
+		case !a.owns(resp):
 			defer a.body.discard(a.failed.Load()) // deferred in case closing another one panics
 		case resp.Request == a.request:
 			resp.Request = x.original
@@ -207,7 +207,7 @@ func (x *roundTrip) Drop(result any) {
 func (x *roundTrip) attemptOf(result any) *attempt {
 	resp, _ := result.(*http.Response)
 	for _, a := range x.Ended() {
-		if a.isBehind(resp) {
+		if a.owns(resp) {
 			return a
 		}
 	}
@@ -226,7 +226,7 @@ type attempt struct {
 
 // send sends the request. The error is nil if there is a response that is delivered.
 func (a *attempt) send(ctx context.Context, number int) error {
-	own, part := a.newContext(ctx)
+	own, detach := a.newContext(ctx)
 	if err := a.copyRequest(own, number); err != nil {
 		return err
 	}
@@ -238,7 +238,7 @@ func (a *attempt) send(ctx context.Context, number int) error {
 	if err == nil {
 		a.failed.Store(a.of.transport.options.Failed(a.response))
 	}
-	if !part() && (err == nil || errors.Is(err, context.Canceled)) {
+	if !detach() && (err == nil || errors.Is(err, context.Canceled)) {
 		err = pipeline.ContextError(ctx)
 	}
 	if err == nil {
@@ -295,8 +295,8 @@ func (a *attempt) abort() {
 	a.body.end()
 }
 
-// isBehind reports whether resp is the attempt's response, or a strategy's own response with the body of that response.
-func (a *attempt) isBehind(resp *http.Response) bool {
+// owns reports whether resp is the attempt's response, or a strategy's own response with the body of that response.
+func (a *attempt) owns(resp *http.Response) bool {
 	if resp == nil || resp == a.response {
 		return resp != nil
 	}
@@ -321,9 +321,9 @@ func (c attemptContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// newContext returns the context that the base gets. ctx is the context with which the strategies run the attempt. part makes
+// newContext returns the context that the base gets. ctx is the context with which the strategies run the attempt. detach makes
 // the new one independent of ctx, and returns false if ctx has ended before.
-func (a *attempt) newContext(ctx context.Context) (own context.Context, part func() bool) {
+func (a *attempt) newContext(ctx context.Context) (own context.Context, detach func() bool) {
 	caller := a.of.request.Context()
 	if ctx.Done() == caller.Done() { // they end at the same time
 		return ctx, func() bool { return true }

@@ -113,8 +113,8 @@ func statusToSend(rejection Rejection) int {
 	return cmp.Or(rejection.Status, http.StatusTooManyRequests)
 }
 
-// removeAnother removes the fields that a handler further out may have set for another answer.
-func removeAnother(h http.Header) {
+// removeRepresentation removes the fields that a handler further out may have set for another answer.
+func removeRepresentation(h http.Header) {
 	for _, field := range [...]string{"Content-Encoding", "Content-Length", "Etag", "Last-Modified", "Trailer"} {
 		delete(h, field)
 	}
@@ -127,7 +127,7 @@ func writeBody(w http.ResponseWriter, r *http.Request, rejection Rejection, cont
 		return
 	}
 	h := w.Header()
-	removeAnother(h)
+	removeRepresentation(h)
 	h.Set("Content-Type", contentType)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
@@ -149,7 +149,7 @@ func grpcBody(w http.ResponseWriter, _ *http.Request, rejection Rejection) {
 	meant := statusToSend(rejection)
 	code := status.CodeOf(meant, rejection.Err)
 	h := w.Header()
-	removeAnother(h)
+	removeRepresentation(h)
 	h.Set("Content-Type", "application/grpc")
 	h.Set(status.CodeField, strconv.Itoa(int(code)))
 	h.Set(status.MessageField, status.Message(code))
@@ -160,6 +160,6 @@ func grpcBody(w http.ResponseWriter, _ *http.Request, rejection Rejection) {
 	if rejection.RetryAfter > 0 && !never {
 		h.Set(status.DetailsField, status.Details(code, status.Message(code), rejection.RetryAfter))
 	}
-	handlerio.StandsFor(w, meant)
+	handlerio.SetEffectiveStatus(w, meant)
 	w.WriteHeader(http.StatusOK) // without a body: net/http then sends the header as the trailer, which can be retried
 }

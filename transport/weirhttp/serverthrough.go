@@ -1,6 +1,7 @@
 package weirhttp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,9 +76,9 @@ func (e *answeredRejectionError) ErrorType() string { return strconv.Itoa(knownS
 
 // Errors of a pipeline around a handler. Strategies see them, clients do not.
 var (
-	// errOnce: a strategy ran the handler again after it began to answer, while it
+	// errRunAgain: a strategy ran the handler again after it began to answer, while it
 	// was running, or with a request whose body the first run may have read.
-	errOnce error = exchange.Refusal("weirhttp: the handler cannot run again")
+	errRunAgain error = exchange.Refusal("weirhttp: the handler cannot run again")
 	// errNoAnswer: a strategy ended the execution without an error, without running
 	// the handler and without an [http.Handler] as the value.
 	errNoAnswer = fmt.Errorf("weirhttp: the pipeline ended without an answer: %w", pipeline.ErrRejected)
@@ -167,22 +168,15 @@ func (t *handlerPipeline) rejection(w http.ResponseWriter, r *http.Request, err 
 		err = errNoAnswer
 	}
 	after, _ := pipeline.RetryAfter(err)
-	rejection := Rejection{Policy: t.pipeline.Name(), RetryAfter: after, Status: t.statusOf(r, err), Err: err}
+	rejection := Rejection{Policy: t.pipeline.Name(), RetryAfter: after, Status: StatusOf(r.Context(), err), Err: err}
+	if t.options.Status != nil {
+		rejection.Status = cmp.Or(t.options.Status(err), rejection.Status)
+	}
 	if by, ok := errors.AsType[*ratelimit.RejectedError](err); ok {
 		rejection.Lease = by.Lease
 	}
 	writeRetryAfter(w.Header(), after)
 	return rejection
-}
-
-// statusOf returns the status of the answer for an error of the pipeline.
-func (t *handlerPipeline) statusOf(r *http.Request, err error) int {
-	if t.options.Status != nil {
-		if status := t.options.Status(err); status != 0 {
-			return status
-		}
-	}
-	return StatusOf(r.Context(), err)
 }
 
 // A handlerRun is one request whose handler runs in a pipeline, as often as the strategies run it.
@@ -215,7 +209,7 @@ func (t *handlerPipeline) run(w http.ResponseWriter, r *http.Request, next http.
 	defer x.client.Stop()
 	x.Context = x.client.Ctx
 	x.instead, err = x.execute()
-	if x.failure != nil && (errors.Is(err, errOnce) || err == nil && x.instead == nil) {
+	if x.failure != nil && (errors.Is(err, errRunAgain) || err == nil && x.instead == nil) {
 		err = x.failure // an attempt that was refused does not count, and nothing is no answer
 	}
 	return x, err
@@ -245,7 +239,7 @@ func (x *handlerRun) String() string { return fmt.Sprintf("%v.weirhttp", x.Conte
 // attempt is the callback of the pipeline: it runs the handler.
 func (x *handlerRun) attempt(ctx context.Context) (http.Handler, error) {
 	if _, err := x.attempts.Begin(); err != nil {
-		return nil, errOnce
+		return nil, errRunAgain
 	}
 	defer x.attempts.Abort() // its outcome is not needed
 	limited, restore := x.forAttempt(ctx)
@@ -279,7 +273,7 @@ func (x *handlerRun) again() bool {
 	}
 	x.response.RestoreHeader() // the last attempt may have prepared a header
 	for c := callOf(x.request.Context()); c != nil; c = callOf(c.Context) {
-		c.Repeat()
+		c.NextAttempt()
 	}
 	return true
 }

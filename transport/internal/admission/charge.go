@@ -22,8 +22,8 @@ func (t *Transport[R]) LeaseFrom(ctx context.Context) (l limiter.Lease, ok bool)
 func (t *Transport[R]) Leases(ctx context.Context) iter.Seq2[string, limiter.Lease] {
 	return func(yield func(string, limiter.Lease) bool) {
 		for c := CallOf[R](ctx); c != nil; c = c.outer() {
-			for _, g := range slices.Backward(c.grants()) {
-				if !g.isTopUp() && g.lease.Acquired() && !yield(g.policy.Name, g.lease) {
+			for _, g := range slices.Backward(c.all()) {
+				if !g.topUp && g.lease.Acquired() && !yield(g.policy.Name, g.lease) {
 					return
 				}
 			}
@@ -57,9 +57,9 @@ func abs(n int) int { return max(n, -n) }
 // chargeable returns the policies that have granted something and are called names; without names, the Metered ones.
 func (c *Call[R]) chargeable(names []string) []*Policy[R] {
 	var all []*Policy[R]
-	for _, g := range c.grants() {
+	for _, g := range c.all() {
 		p := g.policy
-		if g.isTopUp() || len(names) == 0 && !p.Metered || len(names) > 0 && !slices.Contains(names, p.Name) {
+		if g.topUp || len(names) == 0 && !p.Metered || len(names) > 0 && !slices.Contains(names, p.Name) {
 			continue
 		}
 		all = append(all, p)
@@ -87,7 +87,7 @@ func (c *Call[R]) adjust(p *Policy[R], n int) (charged int, ok bool) {
 	defer c.mu.Unlock()
 	for i := range c.held {
 		g := &c.held[i]
-		if g.policy != p || g.isTopUp() || !g.lease.Acquired() {
+		if g.policy != p || g.topUp || !g.lease.Acquired() {
 			continue
 		}
 		before := g.lease.Permits()
@@ -104,7 +104,7 @@ func (c *Call[R]) adjust(p *Policy[R], n int) (charged int, ok bool) {
 // take permits at the same time, so topUp asks for half as many after each rejection.
 func (c *Call[R]) topUp(p *Policy[R], n int) (taken int, err error) {
 	ctx := context.WithoutCancel(c)
-	granted, ok := c.grantOf(p)
+	granted, ok := c.of(p)
 	if !ok {
 		return 0, c.limits.transport.ErrNotCharged
 	}
@@ -121,7 +121,7 @@ func (c *Call[R]) topUp(p *Policy[R], n int) (taken int, err error) {
 			ask /= 2
 			continue
 		}
-		if !c.hold(grant[R]{policy: p, lease: lease, since: topUpMark}) {
+		if !c.hold(grant[R]{policy: p, lease: lease, topUp: true}) {
 			lease.Refund()
 			return taken, c.limits.transport.ErrNotCharged
 		}

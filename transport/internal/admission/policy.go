@@ -199,17 +199,15 @@ func (s *Set[P, Q]) find(problems *validate.Problems, path, name string) *Q {
 
 // names lists the policies for an error.
 func (s *Set[P, Q]) names() string {
-	const most = 10
-	known := make([]string, 0, most+1)
-	for _, name := range slices.Sorted(maps.Keys(s.named)) {
-		if len(known) == most {
-			known = append(known, "others")
-			break
-		}
-		known = append(known, strconv.Quote(name))
-	}
+	known := slices.Sorted(maps.Keys(s.named))
 	if len(known) == 0 {
 		return "there are none"
+	}
+	for i, name := range known {
+		known[i] = strconv.Quote(name)
+	}
+	if len(known) > 10 {
+		known = append(known[:10], "others")
 	}
 	return strings.Join(known, ", ")
 }

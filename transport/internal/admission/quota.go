@@ -53,7 +53,7 @@ func (l *Limits[R]) WriteQuota(fields map[string][]string, p *Policy[R], r R, ke
 // currentQuota returns the quota of a client at this moment. It asks the limiter for each answer, because its permits change,
 // and a reload or an override can change its limits.
 func (p *Policy[R]) currentQuota(r R, key string, lease limiter.Lease, retryAfter time.Duration) (q Quota, ok bool) {
-	l, remaining, ok := p.figures(r, key, lease)
+	l, remaining, ok := p.limitsAndRemaining(r, key, lease)
 	if !ok || l.Permits == 0 {
 		return Quota{}, false
 	}
@@ -71,8 +71,8 @@ func (p *Policy[R]) currentQuota(r R, key string, lease limiter.Lease, retryAfte
 	return q, true
 }
 
-// figures returns the limits that are the quota, and what remains.
-func (p *Policy[R]) figures(r R, key string, lease limiter.Lease) (l rate.Limits, remaining int64, ok bool) {
+// limitsAndRemaining returns the limits that are the quota, and what remains.
+func (p *Policy[R]) limitsAndRemaining(r R, key string, lease limiter.Lease) (l rate.Limits, remaining int64, ok bool) {
 	if key == AmbiguousKey { // there is no limiter of that key
 		return l, 0, false
 	}
@@ -101,7 +101,7 @@ func (c *Call[R]) WriteGranted(fields map[string][]string, p *Policy[R], r R) ma
 	if !p.SendsQuota() {
 		return fields
 	}
-	g, ok := c.grantOf(p)
+	g, ok := c.of(p)
 	if !ok && p.Limit.Key != nil {
 		g.key = p.Limit.Key(r)
 	}

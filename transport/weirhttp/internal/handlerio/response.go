@@ -55,11 +55,11 @@ func (r *Response) Writer() http.ResponseWriter { return r.w.withMethods() }
 // Begun reports whether the handler has sent a status or a part of the body, or has hijacked the connection.
 func (r *Response) Begun() bool { return r.w.status != 0 }
 
-// Status returns the status of the response, or what it stands for; see [StandsFor]. It is 0 if the response has not
+// Status returns the status of the response, or what it stands for; see [SetEffectiveStatus]. It is 0 if the response has not
 // begun.
 func (r *Response) Status() int {
-	if r.Begun() && r.w.standsFor != 0 {
-		return r.w.standsFor
+	if r.Begun() && r.w.effective != 0 {
+		return r.w.effective
 	}
 	return r.w.status
 }
@@ -77,25 +77,18 @@ func MarkRejected(w http.ResponseWriter) {
 	}
 }
 
-// StandsFor makes status the Status of the response that w belongs to, and of those further out. An answer of gRPC is 200,
+// SetEffectiveStatus makes status the Status of the response that w belongs to, and of those further out. An answer of gRPC is 200,
 // whatever it says.
-func StandsFor(w http.ResponseWriter, status int) {
+func SetEffectiveStatus(w http.ResponseWriter, status int) {
 	for own := enclosing(w); own != nil; own = enclosing(own.inner) {
-		own.standsFor = status
+		own.effective = status
 	}
 }
 
 // enclosing returns the writer that w is or wraps, or nil.
 func enclosing(w http.ResponseWriter) *writer {
-	for w != nil {
-		if own, ok := w.(interface{ asWriter() *writer }); ok {
-			return own.asWriter()
-		}
-		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
-		if !ok {
-			return nil
-		}
-		w = u.Unwrap()
+	if own, ok := find[interface{ asWriter() *writer }](w); ok {
+		return own.asWriter()
 	}
 	return nil
 }
