@@ -12,10 +12,10 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/transport/weirhttp"
-	"github.com/stretchr/testify/assert"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
