@@ -354,11 +354,3 @@ func formatKey(key string) string {
 	}
 	return render.Printable(key)
 }
-
-// formatIndex returns Jain's index with three digits. Only 1 is "1".
-func formatIndex(v float64) string {
-	if v > 0.9995 && v < 1 {
-		return ">0.999"
-	}
-	return strings.TrimSuffix(fmt.Sprintf("%.3f", v), ".000")
-}

@@ -89,13 +89,11 @@ select j.id, case when j.state = 'running' then j.attempted_at end from unnest($
 {{end}}
 
 {{define "WaitersOfJobs"}}
-select key, job, (extract(epoch from since) * 1000000)::bigint, (extract(epoch from wake) * 1000000)::bigint, (extract(epoch from earliest) * 1000000)::bigint, coalesce(bucket, -1), in_worker, version
-  from {{.Waiters}} where job = any($1)
+select {{template "waiter"}} from {{.Waiters}} w where w.job = any($1)
 {{end}}
 
 {{define "Waiters"}}
-select w.key, w.job, (extract(epoch from w.wake) * 1000000)::bigint, (extract(epoch from w.earliest) * 1000000)::bigint, w.in_worker
-  from unnest($1::bigint[]) q (key)
+select {{template "waiter"}} from unnest($1::bigint[]) q (key)
   cross join lateral (select * from {{.Waiters}} w where w.key = q.key order by w.job limit 1000) w order by w.key, w.job
 {{end}}
 
@@ -143,8 +141,8 @@ delete from {{.Waiters}} w using unnest($1::bigint[], $2::bigint[]) q (key, job)
 {{define "SaveWaiters"}}
 insert into {{.Waiters}} (key, job, wake, earliest, since, bucket, in_worker, version)
   select q.key, q.job, to_timestamp(q.wake / 1000000.0), to_timestamp(q.earliest / 1000000.0), clock_timestamp(), nullif(q.bucket, -1), q.in_worker, q.version
-  from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::boolean[], $7::bigint[])
-    q (key, job, wake, earliest, bucket, in_worker, version)
+  from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::boolean[], $8::bigint[])
+    q (key, job, since, wake, earliest, bucket, in_worker, version)
   on conflict (key, job) do update set wake = excluded.wake, earliest = excluded.earliest, bucket = excluded.bucket,
     in_worker = excluded.in_worker, version = excluded.version
 {{end}}
