@@ -90,18 +90,9 @@ func (t *Throttler) setLimiter(ctx context.Context, tx pgx.Tx, ref Ref, d Defini
 	if err != nil {
 		return false, err
 	}
-	var id int64
-	err = tx.QueryRow(ctx, t.sql.SetLimiter, string(ref.Type), ref.Name, string(text)).Scan(&id)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	if r := d.rules(ref.Type); !ref.Type.hasSlots() { // executions may count for longer now
-		_, err = tx.Exec(ctx, t.sql.ExtendExpiry, id, r.window.Interval()+r.window.Bucket)
-	}
-	return true, err
+	r := d.rules(ref.Type).window
+	tag, err := tx.Exec(ctx, t.sql.SetLimiter, string(ref.Type), ref.Name, string(text), r.Interval()+r.Bucket)
+	return tag.RowsAffected() > 0, err
 }
 
 // An InUseError is the error of [Throttler.Remove] for a limiter in use.

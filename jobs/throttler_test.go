@@ -192,7 +192,7 @@ func TestThrottler_JobsThatFail(t *testing.T) {
 	w := newWorld(t)
 	events := make(chan Event, 10)
 	th := w.throttler(Options{OnEvent: func(e Event) { events <- e }})
-	require.NoError(t, th.Set(t.Context(), Definition{DynamicWindow: "d", Limit: 1, Interval: time.Second}))
+	require.NoError(t, th.Set(t.Context(), Definition{DynamicWindow: "d", Capacity: 1, Interval: time.Second}))
 	require.NoError(t, th.Remove(t.Context(), Ref{Type: DynamicWindow, Name: "d"}))
 	foreign, rescued := w.Job("a", nil), w.Job("a", nil)
 	foreign.ID += 1000

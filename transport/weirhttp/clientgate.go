@@ -51,7 +51,7 @@ func (o *GateOptions) Validate() error {
 //	transport, err := weirhttp.NewTransport(p, nil)
 //
 // When the pause ends, all waiting requests go on at once: put a limiter inside the Gate to spread them. At most 1024 hosts
-// are paused at the same time. Make a Gate with [NewGate]. It can be in several pipelines, and is safe for concurrent use.
+// are paused at the same time. In a pipeline that is not that of a [Transport], a Gate does nothing: it does not know the host. Make a Gate with [NewGate]. It can be in several pipelines, and is safe for concurrent use.
 type Gate struct {
 	options GateOptions
 	enter   *ratelimit.Strategy
@@ -86,8 +86,9 @@ func (g *Gate) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 	if resp, ok := value.(*http.Response); ok && resp != nil {
 		switch resp.StatusCode {
 		case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-			if wait, ok := retryAfterOf(resp); ok && wait > 0 {
-				g.pause(HostFrom(ctx), min(wait, g.options.MaxPause))
+			wait, _ := retryAfterOf(resp)
+			if host := HostFrom(ctx); host != "" && wait > 0 {
+				g.pause(host, min(wait, g.options.MaxPause))
 			}
 		}
 	}
@@ -117,7 +118,7 @@ func (g *Gate) pause(host string, d time.Duration) {
 	p.until = max(p.until, saturate.Add(now, d))
 }
 
-// An entry is the limiter that lets requests through the Gate.
+// An entry is the limiter of the Gate, which rejects requests to hosts that are paused.
 type entry struct{ *Gate }
 
 // TryAcquire is part of [limiter.Limiter]. The strategy does not call it.
