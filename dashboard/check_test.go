@@ -74,6 +74,40 @@ func TestCheck_ByKey(t *testing.T) {
 	assert.Equal(t, []CheckResult{{Limiter: "per-client", Policy: "api", Unasked: true, Reason: "it has a limit for each key: give the key"}}, c.Results)
 }
 
+// A strategy in shadow mode lets the execution go on, so no limiter of its pipeline rejects it.
+func TestCheck_Shadow(t *testing.T) {
+	shadow := &ratelimit.Options{Shadow: true}
+	s := newScene(t, func(s *scene, _ *Options) {
+		hour := limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}
+		client := func(context.Context) string { return "alice" }
+		s.define("trial", func(b *registry.Builder) error {
+			trial := registry.Partitioned(b, "trial by key", client, hour, nil)
+			b.Add(
+				ratelimit.New(b.FixedWindow("trial", hour), shadow),
+				ratelimit.NewPartitioned(trial, func(ctx context.Context) context.Context { return ctx }, shadow),
+			)
+			return nil
+		})
+		s.define("both", func(b *registry.Builder) error {
+			both := b.FixedWindow("both", hour)
+			b.Add(ratelimit.New(both, shadow), ratelimit.New(both, nil))
+			return nil
+		})
+	})
+	s.execute(t.Context(), "trial", 2, nil)
+	s.execute(t.Context(), "both", 1, nil)
+	c, _ := s.checkAnswer("pipeline=trial&key=alice")
+	assert.True(t, c.Granted, c.Results)
+	require.Len(t, c.Results, 2)
+	assert.Contains(t, c.Results[0].Warning, "shadow mode")
+	c, _ = s.checkAnswer("pipeline=trial")
+	assert.True(t, c.Granted, "whatever the key is")
+	c, _ = s.checkAnswer("limiter=trial")
+	assert.False(t, c.Granted, "the limiter itself rejects")
+	c, _ = s.checkAnswer("pipeline=both")
+	assert.Equal(t, "both", c.By, "another strategy enforces it")
+}
+
 // A circuit whose break is over lets the next call through, also if none has come.
 func TestCircuits_BreakIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -52,6 +53,7 @@ func New(o Options) (*Dashboard, error) {
 		host, _ := os.Hostname()
 		o.Instance = fmt.Sprintf("%s, process %d", cmp.Or(host, "this host"), os.Getpid())
 	}
+	o.Stores = maps.Clone(o.Stores)
 	d := &Dashboard{
 		options: o,
 		started: time.Now(),

@@ -84,6 +84,9 @@ func (v *Events) Hooks() pipeline.Hooks {
 
 func (v *Events) onEvent(ctx context.Context, e pipeline.Event) {
 	if s := v.find(eventKey{name: e.Name, source: e.Source}); s.pending.Add(1) == 1 {
+		if e.Severity > pipeline.SeverityCritical { // of a strategy of the program; JSON has no text for it
+			e.Severity = pipeline.SeverityNone
+		}
 		v.record(s, e.Severity, eventRow{text: textOf(e), operation: pipeline.Operation(ctx)})
 	}
 }

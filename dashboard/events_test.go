@@ -117,6 +117,14 @@ func TestEvents_ErrorThatPanics(t *testing.T) {
 	assert.Equal(t, "(its Error method panicked)", v.all()[0].text)
 }
 
+// Without it, no page in JSON could be made as long as the event is listed.
+func TestEvents_SeverityThatIsNone(t *testing.T) {
+	s := newScene(t, nil)
+	s.events.Hooks().OnEvent(t.Context(), pipeline.Event{Name: "Odd", Severity: 77, Source: source("orders", "Strategy")})
+	assert.Equal(t, 200, s.get("/overview.json").Code)
+	assert.Equal(t, pipeline.SeverityNone, s.events.all()[0].severity)
+}
+
 func TestEvents_OfStoresAndFiles(t *testing.T) {
 	var v Events
 	on := v.OnStoreEvent("redis")

@@ -6,14 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/weir-go/weir/reload"
-	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
-)
-
-type (
-	storeAlias   = store.Store
-	watcherAlias = reload.Watcher
 )
 
 // fakeJobs is a Jobs with one semaphore that has three keys.

@@ -20,16 +20,26 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/reload"
+	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
 var allPages = []string{"overview", "limiters", "pipelines", "circuits", "keys", "events", "stores", "files", "jobs", "check"}
 
 func TestNew_WrongOptions(t *testing.T) {
-	_, err := New(Options{Stores: map[string]*storeAlias{"redis": nil}, Watchers: []*watcherAlias{nil}, Jobs: (*fakeJobs)(nil), KeyHash: new(KeyHash)})
+	_, err := New(Options{Stores: map[string]*store.Store{"redis": nil}, Watchers: []*reload.Watcher{nil}, Jobs: (*fakeJobs)(nil), KeyHash: new(KeyHash)})
 	var wrong *weir.OptionsError
 	require.ErrorAs(t, err, &wrong)
 	assert.Equal(t, "dashboard: Registry must not be nil; Watchers[0] must not be nil; Stores[redis] must not be nil; Jobs must not be a nil pointer; KeyHash must be made with NewKeyHash", err.Error())
+}
+
+// What the program does to its map of stores later does not change the dashboard.
+func TestNew_MapOfStores(t *testing.T) {
+	stores := map[string]*store.Store{}
+	s := newScene(t, func(_ *scene, o *Options) { o.Stores = stores })
+	stores["late"] = nil
+	assert.Equal(t, http.StatusOK, s.get("/stores.json").Code)
 }
 
 func TestServeHTTP_AnyPrefix(t *testing.T) {
@@ -193,13 +203,10 @@ func TestAssets(t *testing.T) {
 	for name, kind := range map[string]string{
 		"dashboard.css": "text/css; charset=utf-8", "dashboard.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml",
 	} {
-		w := s.get("/ops/" + name + "?v=" + assetsHash)
+		w := s.get("/ops/" + name)
 		assert.Equal(t, http.StatusOK, w.Code)
 		assert.Equal(t, kind, w.Header().Get("Content-Type"))
-		assert.Equal(t, "max-age=31536000, immutable", w.Header().Get("Cache-Control"))
-		w = s.get("/"+name, "If-None-Match", `"`+assetsHash+`"`)
-		assert.Equal(t, http.StatusNotModified, w.Code)
-		assert.Equal(t, "no-cache", w.Header().Get("Cache-Control"))
+		assert.NotEmpty(t, w.Body.String())
 	}
 }
 
@@ -246,7 +253,7 @@ func TestPages_HostileNames(t *testing.T) {
 	assert.Len(t, s.view("/keys.json").Keys, 2)
 }
 
-func TestPages_FilterAndSort(t *testing.T) {
+func TestPages_Filter(t *testing.T) {
 	s := newScene(t, nil)
 	for i := range 40 {
 		s.define(fmt.Sprintf("service-%02d", i), func(b *registry.Builder) error {
@@ -279,13 +286,6 @@ func TestPages_FilterAndSort(t *testing.T) {
 	assert.Len(t, names("/limiters.json"), 42+pageRows)
 	assert.Contains(t, s.html("/limiters"), "42 more are not listed")
 	assert.NotContains(t, s.html("/limiters?q=slots"), "are not listed")
-
-	assert.Equal(t, names("/limiters.json"), names("/limiters.json?sort=nonsense"))
-
-	s.execute(t.Context(), "orders", 2, nil)
-	s.execute(withClient(t.Context(), "alice"), "api", 3, nil)
-	assert.Equal(t, "bucket", names("/limiters.json?sort=name")[0])
-	assert.Equal(t, "slots-39", names("/limiters.json?sort=name")[41+pageRows])
 }
 
 // The links of a page filter by the whole name.
@@ -298,5 +298,5 @@ func TestPages_FilterByALongName(t *testing.T) {
 	})
 	assert.Contains(t, s.html("/limiters"), `href="limiters?q=`+long+`"`)
 	assert.Contains(t, s.html("/limiters?q="+long), `data-key="`+long+`"`)
-	assert.Equal(t, strings.Repeat("é", maxFilter/2), queryOf(url.Values{"q": {strings.Repeat("é", maxFilter)}}).Q)
+	assert.Equal(t, strings.Repeat("é", maxFilter/2), string(filterOf(httptest.NewRequest(http.MethodGet, "/?q="+url.QueryEscape(strings.Repeat("é", maxFilter)), nil))))
 }

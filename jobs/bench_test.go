@@ -57,7 +57,7 @@ func BenchmarkCost(b *testing.B) {
 	setter := w.throttler(Options{})
 	require.NoError(b, setter.Set(b.Context(), Definition{Semaphore: "s", MaxCount: most}))
 	require.NoError(b, setter.Set(b.Context(), Definition{FixedWindow: "w", Limit: most, Interval: time.Minute}))
-	require.NoError(b, setter.Set(b.Context(), Definition{DynamicWindow: "keys", Limit: most, Interval: time.Minute}))
+	require.NoError(b, setter.Set(b.Context(), Definition{DynamicWindow: "keys", Capacity: most, Interval: time.Minute}))
 	for range b.N {
 		rates := make([][]float64, len(variants))
 		for range rounds {

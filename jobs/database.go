@@ -29,15 +29,10 @@ type database struct {
 	ids          map[Ref]int64                           // IDs of rows of jobs_keys
 	definitions  map[int64]rules                         // by limiter
 	foundJob     bool                                    // a job of a request was found, so the database is that of the River client
-	liveHolders  map[int64]int64                         // by key, how many rows counted when all were last read; absent: few
 }
 
-const (
-	// fewHolders is how many rows of jobs_holders a key may have before a batch looks for rows that no longer count.
-	fewHolders = 1000
-	// maxIDs bounds each map of a database.
-	maxIDs = 100_000
-)
+// maxIDs bounds each map of a database.
+const maxIDs = 100_000
 
 // resolve fills in the IDs of all needs, and makes missing rows. A request that names an unknown limiter gets its error.
 func (d *database) resolve(ctx context.Context, reqs []*request) error {
@@ -109,8 +104,8 @@ func (d *database) run(ctx context.Context, reqs []*request, releases []release,
 			return err
 		}
 		switch {
-		case errors.Is(err, errRemoved), isDeadlock(err):
-		case hasCode(err, "23503"): // foreign key: the limiter was removed meanwhile
+		case isDeadlock(err):
+		case errors.Is(err, errRemoved), hasCode(err, "23503"): // foreign key: the limiter was removed meanwhile
 			clear(d.ids)
 		default:
 			return err
@@ -134,39 +129,38 @@ func (d *database) runOnce(ctx context.Context, all []*request, releases []relea
 		return err
 	}
 	defer conn.Release() // the pool closes a connection whose transaction is open
-	again, b, err := d.transact(ctx, conn, reqs, releases, room)
+	again, later, err := d.transact(ctx, conn, reqs, releases, room)
 	if err != nil {
 		if !conn.Conn().IsClosed() && conn.Conn().PgConn().TxStatus() != 'I' {
 			_, _ = conn.Exec(ctx, "rollback")
 		}
 		return err
 	}
-	d.recheckLater(b.unlocked, 0)
-	d.recheckLater(again, recordDelay)
+	d.recheckLater(again, 0)
+	d.recheckLater(later, recordDelay)
 	return nil
 }
 
-// transact runs the transaction. It also returns the keys to be rechecked when River has recorded how runs have ended.
-func (d *database) transact(ctx context.Context, conn *pgxpool.Conn, reqs []*request, releases []release, room int) (again []int64, b *batch, err error) {
-	b, err = d.load(ctx, conn, reqs, releases)
+// transact runs the transaction. It also returns the keys to be rechecked at once, and when River has recorded how runs have ended.
+func (d *database) transact(ctx context.Context, conn *pgxpool.Conn, reqs []*request, releases []release, room int) (again, later []int64, err error) {
+	b, err := d.load(ctx, conn, reqs, releases)
 	if err != nil {
 		return nil, nil, err
 	}
-	d.rememberHolders(b)
 	reqs = d.refuse(b, reqs)
 	b.handOverRoom = room
 	b.decide(reqs, d.lease.Microseconds())
-	again, err = d.bringBack(ctx, conn, b)
+	again, later, err = d.bringBack(ctx, conn, b)
 	for _, req := range reqs {
 		req.decision.written = time.Now()
 	}
 	if err == nil {
 		err = d.save(ctx, conn, b)
 	}
-	return again, b, err
+	return append(again, b.unlocked...), later, err
 }
 
-// Results of the statement bringBack for a job.
+// Answers of the statement BringBack for a job.
 const (
 	comes    = iota // River runs the job next
 	notYet          // River has not yet recorded that the job was snoozed
@@ -174,65 +168,38 @@ const (
 	// Otherwise the job comes back at an unknown time, as after a failure.
 )
 
-// bringBack makes River run the waiters whose turn is near. It returns the keys to be rechecked.
-func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) (again []int64, err error) {
-	for range 3 { // in place of a waiter that does not come, the ones behind it are brought back
-		next := b.toBringBack(d.lead())
-		var ids []int64
-		for _, ws := range next {
-			for _, w := range ws {
-				ids = append(ids, w.job)
-			}
-		}
-		if len(ids) == 0 {
-			return again, nil
-		}
-		answers := map[int64]int{}
-		var id int64
-		var answer int
-		if err := query(ctx, conn, eachRow(func() { answers[id] = answer }, &id, &answer), d.sql.BringBack, ids); err != nil {
-			return nil, err
-		}
-		var never []int64
-		more := false
-		for key, ws := range next {
-			for _, w := range ws {
-				switch answers[w.job] {
-				case comes:
-					b.setWake(key, w, b.now)
-				case notYet:
-					again = append(again, key)
-				case finished:
-					never, more = append(never, key), true
-				default:
-					b.setWake(key, w, b.now-2*maxGrace) // as if it had not come at its time
-					more = true
-				}
-			}
-		}
-		if !more {
-			return again, nil
-		}
-		again = append(again, never...) // there can be more finished waiters than were read
-		var waiter waiterID
-		if err := query(ctx, conn, eachRow(func() { b.removeFinished(waiter) }, &waiter.key, &waiter.job), d.sql.FinishedWaiters, sorted(never)); err != nil {
-			return nil, err
+// bringBack makes River run the waiters whose turn is near. It returns the keys to be rechecked: at once because a waiter will not
+// come and others have its turn, or later.
+func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) (again, later []int64, err error) {
+	next := b.toBringBack(d.lead())
+	var ids []int64
+	for _, w := range next {
+		ids = append(ids, w.Job)
+	}
+	if len(ids) == 0 {
+		return nil, nil, nil
+	}
+	answers := map[int64]int{}
+	var id int64
+	var answer int
+	if err := query(ctx, conn, eachRow(func() { answers[id] = answer }, &id, &answer), d.sql.BringBack, ids); err != nil {
+		return nil, nil, err
+	}
+	for _, w := range next {
+		switch answers[w.Job] {
+		case comes:
+			b.setWake(w, b.now)
+		case notYet:
+			later = append(later, w.Key)
+		case finished:
+			b.removeFinished(w.waiterID)
+			again = append(again, w.Key)
+		default:
+			b.setWake(w, b.now-2*gracePeriod) // as if it had not come at its time
+			again = append(again, w.Key)
 		}
 	}
-	return again, nil
-}
-
-// rememberHolders updates liveHolders.
-func (d *database) rememberHolders(b *batch) {
-	for id, row := range b.rows {
-		if row.slots == nil || row.slots.otherOwners > 0 {
-			continue
-		}
-		delete(d.liveHolders, id)
-		if n := int64(len(row.slots.owners)); n > fewHolders/2 && len(d.liveHolders) < maxIDs {
-			d.liveHolders[id] = n
-		}
-	}
+	return again, later, nil
 }
 
 // refuse sets the error of requests that cannot be decided, and returns the others: their jobs are not running in this database, or
@@ -301,15 +268,16 @@ func rowsOf(reqs []*request, releases []release) (r rowsToRead) {
 // load begins the transaction, locks what the requests need, and reads it.
 func (d *database) load(ctx context.Context, conn *pgxpool.Conn, reqs []*request, releases []release) (*batch, error) {
 	b, r := newBatch(0), rowsOf(reqs, releases)
-	stored := storedRows{held: map[holderID]int64{}, waiters: map[int64][]waiter{}}
+	stored := storedRows{held: map[holderID]int64{}}
 	q := &pgx.Batch{}
 	// At a higher level, whatever the default of the pool, the role or the database is, the statements after the lock would
 	// not see what the transaction that had the lock before has written.
 	q.Queue("begin isolation level read committed")
 	q.Queue(d.sql.Settings)
-	q.Queue(d.sql.Lock, r.lock).Query(func(rows pgx.Rows) error { return d.readKeys(b, rows) })
+	q.Queue(d.sql.Lock, r.lock)
+	q.Queue(d.sql.Locked, r.lock).Query(func(rows pgx.Rows) error { return d.readKeys(b, rows) })
 	if len(r.dynamic) > 0 { // the limiter's row keeps out other batches, and these locks keep cleanUp from removing the keys
-		q.Queue(d.sql.LockWindows, r.windows)
+		q.Queue(d.sql.Lock, r.windows)
 	}
 	if len(releases) > 0 {
 		var id holderID
@@ -317,10 +285,10 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, reqs []*request
 		var waited bool
 		q.Queue(d.sql.Released, r.endedJobs, r.endedAt).Query(eachRow(func() {
 			stored.held[id] = max(stored.held[id], us)
-			if _, locked := slices.BinarySearch(r.lock, id.key); waited && !locked {
-				b.unlocked = append(b.unlocked, id.key)
+			if _, locked := slices.BinarySearch(r.lock, id.Key); waited && !locked {
+				b.unlocked = append(b.unlocked, id.Key)
 			}
-		}, &id.key, &id.owner, &us, &waited))
+		}, &id.Key, &id.Owner, &us, &waited))
 	}
 	q.Queue(d.sql.Clock).QueryRow(func(row pgx.Row) error { return row.Scan(&b.now) })
 	q.Queue(d.sql.Fence).QueryRow(func(row pgx.Row) error { return row.Scan(&b.fence) })
@@ -342,10 +310,7 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, reqs []*request
 		}, &job, &at))
 	}
 	if len(reqs) > 0 {
-		var id waiterID
-		var w waiterRow
-		q.Queue(d.sql.WaitersOfJobs, r.jobs).Query(eachRow(func() { b.waiters[id] = w },
-			&id.key, &id.job, &w.since, &w.wake, &w.earliest, &w.bucket, &w.inWorker, &w.version))
+		q.Queue(d.sql.WaitersOfJobs, r.jobs).Query(appendRows(&stored.ofJobs))
 	}
 	if err := conn.SendBatch(ctx, q).Close(); err != nil {
 		return nil, err
@@ -356,7 +321,6 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, reqs []*request
 		missing = missing || b.rows[n.id] == nil && b.unreadable[n.id] == nil && b.unreadable[n.dynamicRow] == nil
 	})
 	if missing {
-		d.forgetIDs(reqs)
 		return nil, errRemoved
 	}
 	return b, nil
@@ -364,30 +328,14 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, reqs []*request
 
 // queueSlots queues the statements that read what holds the mutexes and semaphores, and what waits for them.
 func (d *database) queueSlots(q *pgx.Batch, r *rowsToRead, reqs int, stored *storedRows) {
-	enough := make([]int64, len(r.slots))
-	for i, key := range r.slots {
-		enough[i] = 2*d.liveHolders[key] + fewHolders
-	}
-	q.Queue(d.sql.Overdue, r.slots, enough, reqs)
-	q.Queue(d.sql.Holders, r.slots, enough, reqs).Query(appendRows(&stored.holders))
+	q.Queue(d.sql.Overdue, r.slots, reqs)
+	q.Queue(d.sql.Holders, r.slots, reqs).Query(appendRows(&stored.holders))
 	// This must come after the statement above, which counts the rows. A row that is removed in between, which needs no
 	// lock, would otherwise be counted as one less, although it was not read.
 	if len(r.owners) > 0 {
 		q.Queue(d.sql.OwnHolders, r.ownerKeys, r.owners).Query(appendRows(&stored.holders))
 	}
-	var key int64
-	var w waiter
-	q.Queue(d.sql.Waiters, r.slots).Query(eachRow(func() { stored.waiters[key] = append(stored.waiters[key], w) },
-		&key, &w.job, &w.wake, &w.earliest, &w.inWorker))
-}
-
-// forgetIDs makes resolve look up again what the requests need.
-func (d *database) forgetIDs(reqs []*request) {
-	eachNeed(reqs, func(_ *request, n *need) {
-		for _, ref := range n.refs() {
-			delete(d.ids, ref)
-		}
-	})
+	q.Queue(d.sql.Waiters, r.slots).Query(appendRows(&stored.waiters))
 }
 
 // readKeys makes a keyRow of each row, with empty slots for a mutex or a semaphore.
@@ -397,8 +345,9 @@ func (d *database) readKeys(b *batch, rows pgx.Rows) error {
 		version int64
 		options []byte
 		hold    int64
+		waiting int64
 	)
-	_, err := pgx.ForEachRow(rows, []any{&row.id, &row.limiter, &row.ref.Type, &version, &options, &row.ref.Key, &row.state, &hold, &row.waiting}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&row.id, &row.limiter, &row.ref.Type, &version, &options, &row.ref.Key, &row.state, &hold, &waiting}, func() error {
 		def, ok := d.definitions[row.limiter]
 		if !ok || def.version != version {
 			var err error
@@ -413,9 +362,9 @@ func (d *database) readKeys(b *batch, rows pgx.Rows) error {
 			d.definitions[row.limiter] = def
 		}
 		r := row
-		r.rules, r.storedWaiting = def, row.waiting
+		r.rules = def
 		if r.ref.Type.hasSlots() {
-			r.slots = &slots{max: def.maxCount, measuredHold: hold, waiting: row.waiting, owners: map[string]int64{}}
+			r.slots = &slots{limit: def.maxCount, measuredHold: hold, waiting: waiting, owners: map[string]int64{}}
 			r.keptOwners = map[string]int64{}
 		}
 		b.rows[r.id] = &r
@@ -427,81 +376,36 @@ func (d *database) readKeys(b *batch, rows pgx.Rows) error {
 // save writes what was decided and ends the transaction.
 func (d *database) save(ctx context.Context, conn *pgxpool.Conn, b *batch) error {
 	q := &pgx.Batch{}
-	d.queueKeys(q, b)
+	var keys []keyState
+	for _, id := range slices.Sorted(maps.Keys(b.rows)) {
+		switch row := b.rows[id]; {
+		case row.window != nil && row.window.Changed:
+			keys = append(keys, keyState{ID: id, State: row.window.String(), Expires: row.window.Expires()})
+		case row.slots != nil && row.slots.changed:
+			keys = append(keys, keyState{ID: id, Hold: row.slots.measuredHold, Waiting: row.slots.waiting, Expires: b.now + (24 * time.Hour).Microseconds()})
+		}
+	}
+	if len(keys) > 0 {
+		q.Queue(d.sql.SaveKeys, columns(keys)...)
+	}
 	if len(b.deadRows) > 0 {
-		keys, owners, jobs := holderColumns(b.deadRows)
-		q.Queue(d.sql.RemoveHolders, keys, owners, jobs)
+		q.Queue(d.sql.RemoveHolders, columns(b.deadRows)...)
 	}
 	if len(b.granted) > 0 {
-		var ids []holderID
-		var attempted []time.Time
-		var modes []int16
-		var untils, fences, since []int64
-		for id, h := range b.granted {
-			ids, attempted, modes = append(ids, id), append(attempted, h.attempted), append(modes, h.mode)
-			untils, fences, since = append(untils, h.until), append(fences, h.fence), append(since, h.since)
-		}
-		keys, owners, jobs := holderColumns(ids)
-		q.Queue(d.sql.SaveHolders, keys, owners, jobs, attempted, modes, untils, fences, since)
+		q.Queue(d.sql.SaveHolders, columns(slices.Collect(maps.Values(b.granted)))...)
 	}
 	if len(b.removedWaiters) > 0 {
-		keys, jobs := waiterColumns(slices.Collect(maps.Keys(b.removedWaiters)))
-		q.Queue(d.sql.RemoveWaiters, keys, jobs)
+		q.Queue(d.sql.RemoveWaiters, columns(slices.Collect(maps.Keys(b.removedWaiters)))...)
 	}
 	if len(b.savedWaiters) > 0 {
-		var ids []waiterID
-		var wakes, earliest, buckets, versions []int64
-		var inWorker []bool
-		for id, w := range b.savedWaiters {
-			ids, wakes, earliest = append(ids, id), append(wakes, w.wake), append(earliest, w.earliest)
-			buckets, inWorker, versions = append(buckets, w.bucket), append(inWorker, w.inWorker), append(versions, w.version)
-		}
-		keys, jobs := waiterColumns(ids)
-		q.Queue(d.sql.SaveWaiters, keys, jobs, wakes, earliest, buckets, inWorker, versions)
+		q.Queue(d.sql.SaveWaiters, columns(slices.Collect(maps.Values(b.savedWaiters)))...)
 	}
 	q.Queue("commit")
 	return conn.SendBatch(ctx, q).Close()
-}
-
-// queueKeys queues the update of the rows of jobs_keys that have changed.
-func (d *database) queueKeys(q *pgx.Batch, b *batch) {
-	var ids, holds, waiting, expires []int64
-	var states []string
-	for _, id := range slices.Sorted(maps.Keys(b.rows)) {
-		row := b.rows[id]
-		state, hold, expiry, changed := row.state, int64(0), b.now+(24*time.Hour).Microseconds(), row.waiting != row.storedWaiting
-		if row.window != nil && (changed || row.window.Changed) {
-			state, expiry, changed = row.window.String(), row.window.Expires(), true
-		}
-		if s := row.slots; s != nil {
-			hold, changed = s.measuredHold, changed || s.learned
-		}
-		if changed {
-			ids, states, holds = append(ids, id), append(states, state), append(holds, hold)
-			waiting, expires = append(waiting, row.waiting), append(expires, expiry)
-		}
-	}
-	if len(ids) > 0 {
-		q.Queue(d.sql.SaveKeys, ids, states, holds, waiting, expires)
-	}
 }
 
 // sorted sorts ids in place and returns them without duplicates.
 func sorted(ids []int64) []int64 {
 	slices.Sort(ids)
 	return slices.Compact(ids)
-}
-
-func holderColumns(ids []holderID) (keys []int64, owners []string, jobs []int64) {
-	for _, id := range ids {
-		keys, owners, jobs = append(keys, id.key), append(owners, id.owner), append(jobs, id.job)
-	}
-	return keys, owners, jobs
-}
-
-func waiterColumns(ids []waiterID) (keys, jobs []int64) {
-	for _, id := range ids {
-		keys, jobs = append(keys, id.key), append(jobs, id.job)
-	}
-	return keys, jobs
 }

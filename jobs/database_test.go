@@ -110,7 +110,7 @@ func TestRelease_InTheTransactionOfAcquire(t *testing.T) {
 // A batch finds that cleanUp removes a key while the batch waits for its lock.
 func TestDynamicWindow_KeyRemovedMeanwhile(t *testing.T) {
 	w, th := newThrottler(t)
-	require.NoError(t, th.Set(t.Context(), Definition{DynamicWindow: "d", Interval: time.Hour, Limit: 1}))
+	require.NoError(t, th.Set(t.Context(), Definition{DynamicWindow: "d", Interval: time.Hour, Capacity: 1}))
 	d := limits(Limit{DynamicWindow: "d", Key: "k"})
 	w.work(th, nil, d)
 	w.Exec(`update "weir".jobs_keys set state = '', expires = now() - interval '1 hour' where key = 'k'`)
@@ -285,7 +285,7 @@ func TestWindow_ReservedForJobsThatDoNotCome(t *testing.T) {
 			w := w.in(t)
 			th, bucket, d := w.throttler(Options{HandOver: -1}), w.halfOver(), limits(c.limit)
 			require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 2, Interval: bucket},
-				Definition{SlidingWindow: "w", Limit: 2, Interval: 2 * bucket, Buckets: 2}, Definition{DynamicWindow: "w", Limit: 2, Interval: bucket}))
+				Definition{SlidingWindow: "w", Limit: 2, Interval: 2 * bucket, Buckets: 2}, Definition{DynamicWindow: "w", Capacity: 2, Interval: bucket}))
 			w.work(th, nil, d)
 			w.work(th, nil, d)
 			th.close()    // no maintenance but that of the test
@@ -456,7 +456,7 @@ func TestInspect(t *testing.T) {
 	info := must(th.Inspect(t.Context(), Ref{Type: Mutex, Name: "m"}))
 	assert.Equal(t, KeyInfo{Ref: info.Ref, Limit: 1, Next: info.Now, Now: info.Now, Holders: []Holder{}, Waiters: []Waiter{}}, info)
 
-	require.NoError(t, th.Set(t.Context(), Definition{DynamicWindow: "d", Limit: 1, Interval: time.Hour}))
+	require.NoError(t, th.Set(t.Context(), Definition{DynamicWindow: "d", Capacity: 1, Interval: time.Hour}))
 	d := limits(Limit{DynamicWindow: "d", Key: "k"})
 	w.work(th, nil, d)
 	for range 3 {
@@ -475,7 +475,7 @@ func TestInspect(t *testing.T) {
 // database returns what runs the batches of a Throttler, to run some with given requests.
 func (w *world) database(th *Throttler) *database {
 	return &database{pool: w.Pool, sql: th.sql, lease: defaultLease, lead: th.lead.Load, ids: map[Ref]int64{}, definitions: map[int64]rules{},
-		liveHolders: map[int64]int64{}, recheckLater: func([]int64, time.Duration) {}}
+		recheckLater: func([]int64, time.Duration) {}}
 }
 
 // ask returns a request of a new job for what it needs.
@@ -512,13 +512,14 @@ func TestDatabase_ForgetsIDs(t *testing.T) {
 func TestDatabase_UnreadableRows(t *testing.T) {
 	w, events := newWorld(t), make(chan Event, 2)
 	th := w.throttler(Options{OnEvent: func(e Event) { events <- e }})
-	require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 1, Interval: time.Hour}, Definition{DynamicWindow: "d", Limit: 1, Interval: time.Hour}))
+	require.NoError(t, th.Set(t.Context(), Definition{FixedWindow: "w", Limit: 1, Interval: time.Hour}, Definition{DynamicWindow: "d", Capacity: 1, Interval: time.Hour}))
 	mutex, fixed, dynamic := Ref{Type: Mutex, Name: "m"}, Ref{Type: FixedWindow, Name: "w"}, Ref{DynamicWindow, "d", "k"}
 	for _, spoil := range []string{
 		`update "weir".jobs_limiters set options = '{"interval": 0}' where type <> 'mutex'`,
 		`update "weir".jobs_keys set state = 'a newer format' where limiter in (select id from "weir".jobs_limiters where type <> 'mutex')`,
 	} {
-		w.Exec(`update "weir".jobs_limiters set options = '{"interval": 3600000000000, "limit": 1}' where type <> 'mutex'`)
+		w.Exec(`update "weir".jobs_limiters set options = '{"interval": 3600000000000, "limit": 1}' where type = 'fixed_window'`)
+		w.Exec(`update "weir".jobs_limiters set options = '{"interval": 3600000000000, "capacity": 1}' where type = 'dynamic_window'`)
 		w.Exec(`delete from "weir".jobs_holders`)
 		d := w.database(th)
 		require.NoError(t, d.resolve(t.Context(), []*request{w.ask(mutex, fixed, dynamic)}))

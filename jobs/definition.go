@@ -35,8 +35,7 @@ type Definition struct {
 	// lowered, those who hold it keep it, and others wait until fewer do.
 	MaxCount int `json:"max_count,omitempty" yaml:"max_count,omitempty"`
 
-	// Limit is how many executions may begin in a window. It must be at least 1. Of a dynamic window, it is the limit of each
-	// key: with Capacity a MinLimit and a MaxLimit in one, so that at most Capacity/Limit keys take part at a time.
+	// Limit is how many executions may begin in a fixed or sliding window, or in that of each key. It must be at least 1.
 	Limit int `json:"limit,omitempty" yaml:"limit,omitempty"`
 	// Interval is the length of a window. It must be at least 1 s and whole milliseconds.
 	Interval time.Duration `json:"interval,omitempty" yaml:"interval,omitempty"`
@@ -44,17 +43,15 @@ type Definition struct {
 	// bucket must be at least 1 s and whole milliseconds. One bucket is a fixed window, and so is 0 of a dynamic window.
 	Buckets int `json:"buckets,omitempty" yaml:"buckets,omitempty"`
 
-	// Capacity is the limit over all keys of a dynamic window. If it is 0, there is none.
+	// Capacity is the limit over all keys of a dynamic window. It must be at least 1. Where keys need not share, use a fixed or
+	// sliding window with a [Limit.Key].
 	Capacity int `json:"capacity,omitempty" yaml:"capacity,omitempty"`
-	// MinLimit and MaxLimit, instead of Limit, are the least and the most that a key gets. They need Capacity. If MaxLimit
-	// is 0, it is Capacity; if MinLimit is 0, it is 1.
+	// MinLimit and MaxLimit are the least and the most that a key gets of the Capacity. If MinLimit is 0, it is 1; if MaxLimit
+	// is 0, it is Capacity.
 	MinLimit int `json:"min_limit,omitempty" yaml:"min_limit,omitempty"`
 	MaxLimit int `json:"max_limit,omitempty" yaml:"max_limit,omitempty"`
 	// MaxKeys bounds how many keys take part at a time; another one waits. If it is 0, it is 1000.
 	MaxKeys int `json:"max_keys,omitempty" yaml:"max_keys,omitempty"`
-	// AtOnce lets a key that comes late have its part at once, although others have used the capacity up: there can be more
-	// than Capacity until the window has moved on. If false, it waits for that.
-	AtOnce bool `json:"at_once,omitempty" yaml:"at_once,omitempty"`
 }
 
 const (
@@ -95,7 +92,7 @@ func (d Definition) check(p *validate.Problems) (ref Ref, ok bool) {
 		checkWindow(p, d.Interval, d.Buckets, 1)
 	default:
 		may = d.options()
-		may.MaxCount = 0
+		may.MaxCount, may.Limit = 0, 0
 		d.checkDynamic(p)
 	}
 	if may != d.options() {
@@ -106,33 +103,20 @@ func (d Definition) check(p *validate.Problems) (ref Ref, ok bool) {
 
 func (d Definition) checkDynamic(p *validate.Problems) {
 	checkWindow(p, d.Interval, d.Buckets, 0)
-	for _, f := range []struct {
-		name string
-		n    int
-	}{{"Limit", d.Limit}, {"Capacity", d.Capacity}, {"MinLimit", d.MinLimit}, {"MaxLimit", d.MaxLimit}} {
-		checkCount(p, f.name, f.n, 0)
-		if d.Capacity > 0 {
-			checkAtMost(p, f.name, f.n, "Capacity", d.Capacity)
+	checkCount(p, "Capacity", d.Capacity, 1)
+	for _, limit := range []struct {
+		field string
+		n     int
+	}{{"MinLimit", d.MinLimit}, {"MaxLimit", d.MaxLimit}} {
+		if limit.n < 0 || limit.n > max(d.Capacity, 0) {
+			p.Add(limit.field, limit.n, "must be 0 to {Capacity}, which is %d", d.Capacity)
 		}
+	}
+	if d.MaxLimit > 0 && d.MinLimit > d.MaxLimit {
+		p.Add("MinLimit", d.MinLimit, "must be at most {MaxLimit}, which is %d", d.MaxLimit)
 	}
 	if d.MaxKeys < 0 || d.MaxKeys > mostMaxKeys {
 		p.Add("MaxKeys", d.MaxKeys, "must be 0 to %d", mostMaxKeys)
-	}
-	rebalanced := d.MinLimit != 0 || d.MaxLimit != 0
-	if rebalanced && d.Limit > 0 {
-		p.Add("Limit", d.Limit, "must be 0 with {MinLimit} or {MaxLimit}")
-	}
-	switch {
-	case d.Capacity < 0:
-	case d.Capacity == 0 && rebalanced:
-		p.Add("Capacity", 0, "must be at least 1 with {MinLimit} or {MaxLimit}")
-	case d.Capacity == 0 && d.Limit == 0:
-		p.Add("Limit", 0, "must be at least 1 without {Capacity}")
-	case d.Capacity > 0 && d.MaxLimit > 0 && d.MinLimit <= d.Capacity:
-		checkAtMost(p, "MinLimit", d.MinLimit, "MaxLimit", d.MaxLimit)
-	}
-	if d.AtOnce && d.Capacity == 0 {
-		p.Add("Capacity", 0, "must be at least 1 with {AtOnce}")
 	}
 }
 
@@ -140,13 +124,6 @@ func (d Definition) checkDynamic(p *validate.Problems) {
 func checkCount(p *validate.Problems, field string, n, least int) {
 	if n < least || n > maxCount {
 		p.Add(field, n, "must be %d to %d", least, maxCount)
-	}
-}
-
-// checkAtMost adds a problem if n is above the value of the field other.
-func checkAtMost(p *validate.Problems, field string, n int, other string, value int) {
-	if n > value {
-		p.Add(field, n, "must be at most {%s}, which is %d", other, value)
 	}
 }
 
@@ -190,6 +167,8 @@ func readRules(t Type, text []byte) (rules, error) {
 		}
 	case t != FixedWindow && t != SlidingWindow && t != DynamicWindow:
 		err = fmt.Errorf("the type is unknown: a newer program has set it")
+	case t == DynamicWindow && d.Limit != 0:
+		err = fmt.Errorf("an older program has set a limit for each key: set the capacity")
 	case r.window.Bucket < 1 || r.window.Limit < 1 || d.Capacity < 0:
 		err = fmt.Errorf("a count or a length is not positive")
 	}
@@ -207,19 +186,9 @@ func (d Definition) rules(t Type) rules {
 	buckets := int64(max(d.Buckets, 1))
 	r := window.Rules{Bucket: d.Interval.Microseconds() / buckets, Buckets: buckets, Limit: int64(d.Limit)}
 	if t == DynamicWindow {
-		r.Shares = d.shares()
-		r.Limit = r.Shares.Max
+		capacity, least := int64(d.Capacity), int64(max(d.MinLimit, 1))
+		r.Limit = int64(cmp.Or(d.MaxLimit, d.Capacity))
+		r.Shares = &window.Shares{Capacity: capacity, Min: least, Keys: min(int64(cmp.Or(d.MaxKeys, defaultMaxKeys)), capacity/least)}
 	}
 	return rules{window: r}
-}
-
-func (d Definition) shares() *window.Shares {
-	s := &window.Shares{Capacity: int64(d.Capacity), Min: int64(d.Limit), Max: int64(d.Limit), Keys: int64(cmp.Or(d.MaxKeys, defaultMaxKeys)), AtOnce: d.AtOnce}
-	if d.Limit <= 0 {
-		s.Min, s.Max = int64(max(d.MinLimit, 1)), int64(cmp.Or(d.MaxLimit, d.Capacity))
-	}
-	if s.Capacity > 0 {
-		s.Keys = min(s.Keys, s.Capacity/s.Min)
-	}
-	return s
 }

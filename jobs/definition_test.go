@@ -37,11 +37,10 @@ func TestOptions_ThatAreRight(t *testing.T) {
 		Definition{FixedWindow: "x", Limit: 1, Interval: 1001 * time.Millisecond},
 		Definition{SlidingWindow: "x", Limit: 4, Interval: time.Hour, Buckets: 3}, Definition{SlidingWindow: "x", Limit: 1, Interval: s, Buckets: 1},
 		Definition{SlidingWindow: "x", Limit: 1, Interval: 1000 * s, Buckets: 1000}, Definition{SlidingWindow: "x", Limit: maxCount, Interval: maxWindow, Buckets: 1000},
-		Definition{DynamicWindow: "x", Limit: 1, Interval: s}, Definition{DynamicWindow: "x", Limit: 1, Interval: s, Buckets: 1},
-		Definition{DynamicWindow: "x", Capacity: 1, Interval: s}, Definition{DynamicWindow: "x", Capacity: 20, Limit: 4, Interval: s},
+		Definition{DynamicWindow: "x", Capacity: 1, Interval: s}, Definition{DynamicWindow: "x", Capacity: 1, Interval: s, Buckets: 1},
 		Definition{DynamicWindow: "x", Capacity: 20, MinLimit: 2, MaxLimit: 20, Interval: s}, Definition{DynamicWindow: "x", Capacity: 20, MinLimit: 20, Interval: s},
-		Definition{DynamicWindow: "x", Capacity: 20, MaxLimit: 1, Interval: s}, Definition{DynamicWindow: "x", Capacity: 20, Limit: 20, Interval: s, AtOnce: true},
-		Definition{DynamicWindow: "x", Limit: 1, Interval: 1000 * s, Buckets: 1000, MaxKeys: mostMaxKeys},
+		Definition{DynamicWindow: "x", Capacity: 20, MaxLimit: 1, Interval: s},
+		Definition{DynamicWindow: "x", Capacity: 1, Interval: 1000 * s, Buckets: 1000, MaxKeys: mostMaxKeys},
 		Definition{DynamicWindow: "x", Capacity: maxCount, MinLimit: maxCount, MaxLimit: maxCount, Interval: maxWindow},
 	} {
 		assert.Empty(t, wrong(o), "%+v", o)
@@ -75,26 +74,16 @@ func TestOptions_NameEveryWrongField(t *testing.T) {
 		{Definition{SlidingWindow: "x", Limit: 1, Interval: 10 * s, Buckets: 3}, []string{"Interval must be whole milliseconds when divided by Buckets, got 10s"}},
 		{Definition{SlidingWindow: "x", Limit: 1, Interval: 10 * s, Buckets: math.MaxInt}, []string{fmt.Sprintf("Buckets must be 1 to 1000, got %d", math.MaxInt)}},
 
-		{Definition{DynamicWindow: "x"}, []string{"Interval must be 1s to", "Limit must be at least 1 without Capacity, got 0"}},
-		{Definition{DynamicWindow: "x", Interval: s, Limit: -1, Capacity: -2, MinLimit: -3, MaxLimit: -4, Buckets: -5, MaxKeys: -6}, []string{
-			"Limit must be 0 to", "Capacity must be 0 to", "MinLimit must be 0 to", "MaxLimit must be 0 to",
-			"Buckets must be 0 to 1000, got -5", "MaxKeys must be 0 to 10000, got -6"}},
-		{Definition{DynamicWindow: "x", Interval: s, Limit: 1, MaxKeys: mostMaxKeys + 1}, []string{"MaxKeys must be 0 to 10000, got 10001"}},
-		{Definition{DynamicWindow: "x", Interval: 0, Limit: 1, Buckets: 1001}, []string{"Interval must be 1s to", "Buckets must be 0 to 1000, got 1001"}},
-		{Definition{DynamicWindow: "x", Interval: 10 * s, Limit: 1, Buckets: 11}, []string{"Buckets must be at most 10"}},
-		{Definition{DynamicWindow: "x", Interval: s, MinLimit: 2}, []string{"Capacity must be at least 1 with MinLimit or MaxLimit, got 0"}},
-		{Definition{DynamicWindow: "x", Interval: s, MaxLimit: 2}, []string{"Capacity must be at least 1 with MinLimit or MaxLimit, got 0"}},
-		{Definition{DynamicWindow: "x", Interval: s, Limit: 1, MinLimit: 2, Capacity: 9}, []string{"Limit must be 0 with MinLimit or MaxLimit, got 1"}},
-		{Definition{DynamicWindow: "x", Interval: s, Limit: 1, MinLimit: 2}, []string{"Capacity must be at least 1 with MinLimit or MaxLimit", "Limit must be 0 with MinLimit or MaxLimit, got 1"}},
-		{Definition{DynamicWindow: "x", Interval: s, MaxLimit: 10, Capacity: 9}, []string{"MaxLimit must be at most Capacity, which is 9, got 10"}},
-		{Definition{DynamicWindow: "x", Interval: s, MinLimit: 10, Capacity: 9}, []string{"MinLimit must be at most Capacity, which is 9, got 10"}},
-		{Definition{DynamicWindow: "x", Interval: s, Limit: 10, Capacity: 9}, []string{"Limit must be at most Capacity, which is 9, got 10"}},
-		{Definition{DynamicWindow: "x", Interval: s, MinLimit: 11, MaxLimit: 10, Capacity: 9}, []string{
-			"MinLimit must be at most Capacity, which is 9, got 11", "MaxLimit must be at most Capacity, which is 9, got 10"}},
+		{Definition{DynamicWindow: "x"}, []string{"Interval must be 1s to", "Capacity must be 1 to 1000000000, got 0"}},
+		{Definition{DynamicWindow: "x", Interval: s, Capacity: -2, MinLimit: -3, MaxLimit: -4, Buckets: -5, MaxKeys: -6}, []string{
+			"Capacity must be 1 to", "MinLimit must be 0 to", "MaxLimit must be 0 to", "Buckets must be 0 to 1000, got -5", "MaxKeys must be 0 to 10000, got -6"}},
+		{Definition{DynamicWindow: "x", Interval: s, Capacity: 1, MaxKeys: mostMaxKeys + 1}, []string{"MaxKeys must be 0 to 10000, got 10001"}},
+		{Definition{DynamicWindow: "x", Interval: 0, Capacity: 1, Buckets: 1001}, []string{"Interval must be 1s to", "Buckets must be 0 to 1000, got 1001"}},
+		{Definition{DynamicWindow: "x", Interval: 10 * s, Capacity: 1, Buckets: 11}, []string{"Buckets must be at most 10"}},
+		{Definition{DynamicWindow: "x", Interval: s, Limit: 1, Capacity: 9}, []string{"must have only the options of a dynamic window"}},
+		{Definition{DynamicWindow: "x", Interval: s, MaxLimit: 10, Capacity: 9}, []string{"MaxLimit must be 0 to Capacity, which is 9, got 10"}},
+		{Definition{DynamicWindow: "x", Interval: s, MinLimit: 10, Capacity: 9}, []string{"MinLimit must be 0 to Capacity, which is 9, got 10"}},
 		{Definition{DynamicWindow: "x", Interval: s, MinLimit: 3, MaxLimit: 2, Capacity: 9}, []string{"MinLimit must be at most MaxLimit, which is 2, got 3"}},
-		{Definition{DynamicWindow: "x", Interval: s, Limit: 10, MinLimit: 10, MaxLimit: 10, Capacity: 9}, []string{
-			"Limit must be 0 with", "Limit must be at most Capacity, which is 9, got 10", "MinLimit must be at most Capacity, which is 9, got 10", "MaxLimit must be at most Capacity, which is 9, got 10"}},
-		{Definition{DynamicWindow: "x", Interval: s, Limit: 3, AtOnce: true}, []string{"Capacity must be at least 1 with AtOnce, got 0"}},
 	} {
 		got := wrong(c.o)
 		assert.Len(t, got, len(c.want), "%+v: %q", c.o, got)
@@ -114,14 +103,11 @@ func TestRules(t *testing.T) {
 		{Definition{FixedWindow: "x", Limit: 3, Interval: time.Minute}, rules{window: window.Rules{Bucket: 60 * us, Buckets: 1, Limit: 3}}},
 		{Definition{SlidingWindow: "x", Limit: 3, Interval: time.Minute, Buckets: 20}, rules{window: window.Rules{Bucket: 3 * us, Buckets: 20, Limit: 3}}},
 		{Definition{SlidingWindow: "x", Limit: maxCount, Interval: maxWindow, Buckets: 1}, rules{window: window.Rules{Bucket: 315_360_000 * us, Buckets: 1, Limit: 1e9}}},
-		{Definition{DynamicWindow: "x", Limit: 4, Interval: time.Hour}, rules{window: window.Rules{Bucket: 3600 * us, Buckets: 1, Limit: 4, Shares: &window.Shares{Min: 4, Max: 4, Keys: 1000}}}},
-		{Definition{DynamicWindow: "x", Limit: 4, Interval: time.Hour, Buckets: 60, MaxKeys: 7}, rules{window: window.Rules{Bucket: 60 * us, Buckets: 60, Limit: 4, Shares: &window.Shares{Min: 4, Max: 4, Keys: 7}}}},
-		{Definition{DynamicWindow: "x", Capacity: 20, Limit: 4, Interval: s}, rules{window: window.Rules{Bucket: us, Buckets: 1, Limit: 4, Shares: &window.Shares{Capacity: 20, Min: 4, Max: 4, Keys: 5}}}},
-		{Definition{DynamicWindow: "x", Capacity: 20, Limit: 4, MaxKeys: 3, Interval: s}, rules{window: window.Rules{Bucket: us, Buckets: 1, Limit: 4, Shares: &window.Shares{Capacity: 20, Min: 4, Max: 4, Keys: 3}}}},
-		{Definition{DynamicWindow: "x", Capacity: 20, MinLimit: 2, MaxLimit: 20, Interval: s}, rules{window: window.Rules{Bucket: us, Buckets: 1, Limit: 20, Shares: &window.Shares{Capacity: 20, Min: 2, Max: 20, Keys: 10}}}},
-		{Definition{DynamicWindow: "x", Capacity: 20, MinLimit: 3, Interval: s}, rules{window: window.Rules{Bucket: us, Buckets: 1, Limit: 20, Shares: &window.Shares{Capacity: 20, Min: 3, Max: 20, Keys: 6}}}},
-		{Definition{DynamicWindow: "x", Capacity: 20, MaxLimit: 5, AtOnce: true, Interval: s}, rules{window: window.Rules{Bucket: us, Buckets: 1, Limit: 5, Shares: &window.Shares{Capacity: 20, Min: 1, Max: 5, Keys: 20, AtOnce: true}}}},
-		{Definition{DynamicWindow: "x", Capacity: maxCount, Interval: s}, rules{window: window.Rules{Bucket: us, Buckets: 1, Limit: maxCount, Shares: &window.Shares{Capacity: maxCount, Min: 1, Max: maxCount, Keys: 1000}}}},
+		{Definition{DynamicWindow: "x", Capacity: 20, MinLimit: 4, MaxLimit: 4, MaxKeys: 3, Interval: s}, rules{window: window.Rules{Bucket: us, Buckets: 1, Limit: 4, Shares: &window.Shares{Capacity: 20, Min: 4, Keys: 3}}}},
+		{Definition{DynamicWindow: "x", Capacity: 20, MinLimit: 2, MaxLimit: 20, Interval: s}, rules{window: window.Rules{Bucket: us, Buckets: 1, Limit: 20, Shares: &window.Shares{Capacity: 20, Min: 2, Keys: 10}}}},
+		{Definition{DynamicWindow: "x", Capacity: 20, MinLimit: 3, Interval: s, Buckets: 1}, rules{window: window.Rules{Bucket: us, Buckets: 1, Limit: 20, Shares: &window.Shares{Capacity: 20, Min: 3, Keys: 6}}}},
+		{Definition{DynamicWindow: "x", Capacity: 20, MaxLimit: 5, Interval: time.Hour, Buckets: 60}, rules{window: window.Rules{Bucket: 60 * us, Buckets: 60, Limit: 5, Shares: &window.Shares{Capacity: 20, Min: 1, Keys: 20}}}},
+		{Definition{DynamicWindow: "x", Capacity: maxCount, Interval: s}, rules{window: window.Rules{Bucket: us, Buckets: 1, Limit: maxCount, Shares: &window.Shares{Capacity: maxCount, Min: 1, Keys: 1000}}}},
 	} {
 		require.Empty(t, wrong(c.o))
 		text, err := json.Marshal(c.o.options())
@@ -147,7 +133,7 @@ func TestRules_OfOptionsThatCannotBe(t *testing.T) {
 		{FixedWindow, `{"limit": 0, "interval": 1000000000}`}, {FixedWindow, `{"limit": -1, "interval": 1000000000}`},
 		{SlidingWindow, `{"limit": 1, "interval": 1000000000, "buckets": 2000000000}`}, {SlidingWindow, `{"limit": 1, "interval": "1h", "buckets": 2}`},
 		{DynamicWindow, `{}`}, {DynamicWindow, `{"interval": 1000000000, "capacity": -1}`}, {DynamicWindow, `{"interval": 1000000000, "min_limit": -5, "max_limit": -5}`},
-		{DynamicWindow, `null`},
+		{DynamicWindow, `null`}, {DynamicWindow, `{"interval": 1000000000, "limit": 4, "capacity": 20}`},
 	} {
 		_, err := readRules(c.typ, []byte(c.text))
 		assert.Error(t, err, "%s %s", c.typ, c.text)
@@ -157,10 +143,10 @@ func TestRules_OfOptionsThatCannotBe(t *testing.T) {
 // What is stored stays as it is, so that a newer program finds no change in what an older one has set.
 func TestDefinition_StoredOptions(t *testing.T) {
 	for d, want := range map[Definition]string{
-		{Semaphore: "a", MaxCount: 3}:                                                       `{"max_count": 3}`,
-		{FixedWindow: "a", Limit: 5, Interval: time.Second}:                                 `{"limit": 5, "interval": 1000000000}`,
-		{SlidingWindow: "a", Limit: 5, Interval: time.Second, Buckets: 1}:                   `{"limit": 5, "interval": 1000000000, "buckets": 1}`,
-		{DynamicWindow: "a", Capacity: 5, MinLimit: 1, Interval: time.Second, AtOnce: true}: `{"capacity": 5, "min_limit": 1, "interval": 1000000000, "at_once": true}`,
+		{Semaphore: "a", MaxCount: 3}:                                         `{"max_count": 3}`,
+		{FixedWindow: "a", Limit: 5, Interval: time.Second}:                   `{"limit": 5, "interval": 1000000000}`,
+		{SlidingWindow: "a", Limit: 5, Interval: time.Second, Buckets: 1}:     `{"limit": 5, "interval": 1000000000, "buckets": 1}`,
+		{DynamicWindow: "a", Capacity: 5, MinLimit: 1, Interval: time.Second}: `{"capacity": 5, "min_limit": 1, "interval": 1000000000}`,
 	} {
 		text, err := json.Marshal(d.options())
 		require.NoError(t, err)

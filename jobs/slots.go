@@ -5,36 +5,37 @@ import (
 	"slices"
 )
 
-// slots is the state of a mutex, a semaphore or one key of them. Times are in µs since the epoch, by the database's clock.
+// slots is the state of a mutex, a semaphore or one key of them at the time now. Times are in µs since the epoch, by the
+// database's clock.
 //
-// Free slots go to jobs in the order of their IDs. A waiter that is due soon keeps a free slot from a job with a higher
-// ID that asks now, so that newcomers do not keep overtaking it. It keeps the slot for a grace period after its turn: for
-// no longer than a slot is held on average, so that slots are not idle while River brings the job back.
-//
-// A hundred waiters of a queue that is paused would keep a free slot for a hundred grace periods, one after the other. So
-// one waiter that misses its turn speaks for all that had asked by then: until they ask again, they keep no slot.
+// A free slot goes to the job that asks first. Jobs that were throttled ask in the order of their IDs, because each comes
+// back a little before its turn, and waits for it in its worker. A job in its worker keeps a free slot from a job with a
+// higher ID. A job that is snoozed keeps none: while its queue is paused, or all its workers are busy, it does not come.
 type slots struct {
-	max          int64            // how many owners may hold a slot
+	now          int64
+	limit        int64            // how many owners may hold a slot
 	measuredHold int64            // the moving mean of the times for which slots were held; 0: not known yet
 	owners       map[string]int64 // the owners that hold a slot, and since when
 	otherOwners  int64            // an upper bound of the owners whose rows were not read
 	waiters      []waiter         // by job; the first maxWaiters
 	waiting      int64            // how many waiters there are in all
-	learned      bool             // measuredHold has changed
-	longest      int64            // the longest time for which an owner has held its slot by now; 0: not computed
-	missed       int64            // the last turn that a waiter has missed; 0: none
-	missedAt     int64            // the time for which missed was computed
+	changed      bool             // measuredHold or waiting is not what was read
 
-	ends   []int64 // see slotEnds; nil: not computed since owners or measuredHold changed
-	endsAt int64
+	hold int64   // see expectedHold
+	ends []int64 // see slotEnds; nil: neither is computed since a change
 }
 
-// A waiter is a job that was throttled and comes back at wake, or waits in its worker.
+type waiterID struct{ Key, Job int64 }
+
+// A waiter is a job that was throttled and comes back at Wake, or waits in its worker and said so at Wake: a row of jobs_waiters.
 type waiter struct {
-	job      int64
-	wake     int64
-	earliest int64 // the job must not be brought back before
-	inWorker bool
+	waiterID
+	Since    int64 // when the job was throttled first; 0: now
+	Wake     int64
+	Earliest int64 // the job must not be brought back before
+	Bucket   int64 // when the bucket of the reservation begins, µs, because the length of buckets can change; -1: none
+	InWorker bool
+	Version  int64 // of the limiter's options when the job was throttled last
 }
 
 const (
@@ -42,10 +43,10 @@ const (
 	maxWaiters = 1000
 
 	ms = 1000
-	// initialHold is the expected hold until one has been measured.
+	// initialHold is the expected hold until one has been measured or has lasted longer.
 	initialHold = 10 * ms
-	// A waiter that does not come back at its wake still counts for the expected hold, within these bounds.
-	minGrace, maxGrace = 20 * ms, 3000 * ms
+	// gracePeriod is for how long after its wake a snoozed job is expected to come: River looks for it each FetchPollInterval.
+	gracePeriod = 2000 * ms
 	// inWorkerFor is for how long the row of a job that waits in its worker counts. The row is written again after half
 	// of it.
 	inWorkerFor = 1000 * ms
@@ -55,20 +56,6 @@ const (
 	maxPeriod = int64(maxDelay / 1000)
 )
 
-// expectedHold returns for how long a slot is expected to be held.
-func (s *slots) expectedHold(now int64) int64 {
-	if s.measuredHold > 0 {
-		return min(s.measuredHold, maxPeriod)
-	}
-	if s.longest == 0 {
-		s.longest = initialHold
-		for _, since := range s.owners {
-			s.longest = max(s.longest, now-since)
-		}
-	}
-	return s.longest
-}
-
 // learnHold adds a time for which a slot was held to the moving mean.
 func (s *slots) learnHold(held int64) {
 	held = max(held, 1)
@@ -77,85 +64,56 @@ func (s *slots) learnHold(held int64) {
 	} else {
 		s.measuredHold = max(s.measuredHold+(held-s.measuredHold)/8, 1)
 	}
-	s.learned, s.ends = true, nil
+	s.changed, s.ends = true, nil
 }
 
-// due reports whether a waiter counts: the job waits in its worker, or comes back at most soon from now and is not
-// later than grace.
-func due(w waiter, now, soon, grace int64) bool {
-	if w.inWorker {
-		return w.wake >= now-inWorkerFor
+// comes reports whether a waiter is expected to ask, and not overdue.
+func (s *slots) comes(w waiter) bool {
+	if w.InWorker {
+		return w.Wake >= s.now-inWorkerFor
 	}
-	return w.wake <= now+soon && w.wake >= now-grace
+	return w.Wake >= s.now-gracePeriod
 }
-
-// lastMissed returns the last turn that a waiter has missed.
-func (s *slots) lastMissed(now int64) int64 {
-	if s.missedAt != now {
-		s.missed, s.missedAt = 0, now
-		grace := gracePeriod(s.expectedHold(now))
-		for _, w := range s.waiters {
-			if w.wake > s.missed && !due(w, now, maxPeriod, grace) {
-				s.missed = w.wake
-			}
-		}
-	}
-	return s.missed
-}
-
-// keeps reports whether a waiter that is due keeps a slot from later jobs: it is in its worker, or has asked since the last
-// turn that was missed. A job that comes back no earlier than it may, because it waits for a window or has a MinDelay, does
-// not say when it asked. If a turn was missed, it keeps no slot: a queue that is paused can have such a job for each window.
-func (w waiter) keeps(missed int64) bool {
-	return missed == 0 || w.inWorker || w.earliest >= missed && w.earliest < w.wake
-}
-
-// gracePeriod returns for how long a waiter counts after its wake.
-func gracePeriod(expectedHold int64) int64 { return min(max(expectedHold, minGrace), maxGrace) }
 
 // admits reports whether the owner may have a slot for a job now. The job must not be among the waiters.
-func (s *slots) admits(owner string, job, now int64) bool {
+func (s *slots) admits(owner string, job int64) bool {
 	if _, held := s.owners[owner]; held {
 		return true
 	}
-	free := s.max - int64(len(s.owners)) - s.otherOwners
-	if free <= 0 || len(s.waiters) == 0 {
-		return free > 0
-	}
-	soon, missed := s.expectedHold(now), s.lastMissed(now)
-	grace := gracePeriod(soon)
+	free := s.limit - int64(len(s.owners)) - s.otherOwners
 	for _, w := range s.waiters {
-		if w.job >= job {
+		if free <= 0 || w.Job >= job {
 			break
 		}
-		if due(w, now, soon, grace) && w.keeps(missed) {
+		if w.InWorker && s.comes(w) {
 			free--
 		}
 	}
 	return free > 0
 }
 
-// expectedWait estimates how long it takes until a job has a slot. known says that the job was a waiter before.
-func (s *slots) expectedWait(job, now int64, known bool) int64 {
-	ahead, grace, missed := int64(0), gracePeriod(s.expectedHold(now)), s.lastMissed(now)
+// expectedWait estimates how long it takes until a job has a slot. If the job was among the waiters, it is not behind the ones
+// that were not read.
+func (s *slots) expectedWait(job int64, wasWaiter bool) int64 {
+	ahead := int64(0)
 	for _, w := range s.waiters {
-		if w.job >= job {
+		if w.Job >= job {
 			break
 		}
-		if due(w, now, maxPeriod, grace) && w.keeps(missed) {
+		if s.comes(w) {
 			ahead++
 		}
 	}
-	if n := int64(len(s.waiters)); !known && s.waiting > n && n > 0 && s.waiters[n-1].job < job {
+	if n := int64(len(s.waiters)); !wasWaiter && s.waiting > n && n > 0 && s.waiters[n-1].Job < job {
 		ahead += s.waiting - n
 	}
-	return s.waitBehind(ahead, now)
+	return s.waitBehind(ahead)
 }
 
 // waitBehind estimates how long it takes until a job has a slot if that many other jobs come first.
-func (s *slots) waitBehind(ahead, now int64) int64 {
-	hold, ends := s.expectedHold(now), s.slotEnds(now)
-	n := min(s.max, int64(len(ends)))
+func (s *slots) waitBehind(ahead int64) int64 {
+	hold, ends := s.slotEnds()
+	n := min(s.limit, int64(len(ends)))
 	over := int64(len(ends)) - n // more than 0 if the limit was lowered
 	rounds := ahead / n
 	if rounds > maxPeriod/hold {
@@ -164,82 +122,82 @@ func (s *slots) waitBehind(ahead, now int64) int64 {
 	return min(ends[over+ahead%n]+rounds*hold, maxPeriod)
 }
 
-// slotEnds returns the estimated time until each slot is free, shortest first.
-func (s *slots) slotEnds(now int64) []int64 {
-	if s.ends != nil && s.endsAt == now {
-		return s.ends
+// slotEnds returns for how long a slot is expected to be held, and the estimated time until each slot is free, shortest first.
+func (s *slots) slotEnds() (hold int64, ends []int64) {
+	if s.ends != nil {
+		return s.hold, s.ends
 	}
-	hold, ends := s.expectedHold(now), s.ends[:0]
+	hold = min(s.measuredHold, maxPeriod)
+	if hold == 0 { // nothing is known but that a slot was held for this long by now
+		hold = initialHold
+		for _, since := range s.owners {
+			hold = max(hold, s.now-since)
+		}
+	}
 	for _, since := range s.owners {
-		left := since + hold - now
+		left := since + hold - s.now
 		switch {
-		case s.measuredHold == 0: // nothing is known but that it has lasted this long, so it may last as long again
-			left = max(now-since, initialHold)
-		case left <= 0: // a hold that is overdue is expected to last for as long again as it is overdue
+		case s.measuredHold == 0: // it may last as long again
+			left = max(s.now-since, initialHold)
+		case left <= 0: // it is expected to last for as long again as it is overdue
 			left = hold/8 - left
 		}
 		ends = append(ends, left)
 	}
-	for range min(s.max-int64(len(ends))-s.otherOwners, maxWaiters) {
+	for range min(s.limit-int64(len(ends))-s.otherOwners, maxWaiters) {
 		ends = append(ends, 0)
 	}
 	if len(ends) == 0 { // all are held by owners whose rows were not read
 		ends = append(ends, hold)
 	}
 	slices.Sort(ends)
-	if over := int64(len(ends)) - s.max; len(ends) > 0 { // a later job takes the first free slot, not the one of a slow holder
-		first := ends[max(over, 0)]
-		for i := range ends {
-			ends[i] = min(ends[i], first+hold)
-		}
+	first := ends[max(int64(len(ends))-s.limit, 0)]
+	for i := range ends { // a job does not wait for a slow holder if another slot is free sooner, and then again
+		ends[i] = min(ends[i], first+hold)
 	}
-	s.ends, s.endsAt = ends, now
-	return ends
+	s.hold, s.ends = hold, ends
+	return hold, ends
 }
 
 // toBringBack returns the waiters whose turn is near and that would come back too late, because slots were released sooner
-// than expected. Waiters that did not come back at their wake, or must not come back yet, are skipped. A free slot goes to
-// the first waiter that comes if none keeps it, so these are brought back together, within a bound that doubles each time.
-func (s *slots) toBringBack(now, lead int64) (next []waiter) {
+// than expected. If a waiter has not come lately, as while its queue is paused, the next ones may not come either. Then
+// several are brought back for a slot that is free, and more of them the more have not come.
+func (s *slots) toBringBack(lead int64) (next []waiter) {
 	late := max(lead, 100*ms)
-	ahead, turn, grace, missed := int64(0), s.waitBehind(0, now), gracePeriod(s.expectedHold(now)), s.lastMissed(now)
-	most, more := maxBroughtBack, 0 // waiters that do not keep the slot
+	most, missing := maxBroughtBack, slices.ContainsFunc(s.waiters, func(w waiter) bool { return !s.comes(w) && w.Wake >= s.now-4*gracePeriod })
+	ahead, turn := int64(0), s.waitBehind(0)
 	for _, w := range s.waiters {
-		if turn > late || len(next)-more == maxBroughtBack {
+		if turn > late || len(next) >= most {
 			break
 		}
 		switch {
-		case w.inWorker || w.wake <= now+late:
-			if !due(w, now, late, grace) {
-				most++
-				continue
-			}
-		case w.earliest > now:
+		case !s.comes(w):
+			most++
 			continue
-		case turn > 0 || w.keeps(missed):
+		case w.InWorker || w.Wake <= s.now+late:
+		case w.Earliest > s.now:
+			continue
+		default:
 			next = append(next, w)
-		case more < most:
-			next, more = append(next, w), more+1
 		}
-		if turn == 0 && !w.keeps(missed) {
-			continue
+		if w.InWorker || turn > 0 || !missing {
+			ahead++
+			turn = s.waitBehind(ahead)
 		}
-		ahead++
-		turn = s.waitBehind(ahead, now)
 	}
 	return next
 }
 
 // take gives a slot to the owner.
-func (s *slots) take(owner string, now int64) {
+func (s *slots) take(owner string) {
 	if _, held := s.owners[owner]; !held {
-		s.owners[owner] = now
+		s.owners[owner] = s.now
 		s.ends = nil
 	}
 }
 
 func (s *slots) find(job int64) (int, bool) {
-	return slices.BinarySearchFunc(s.waiters, job, func(w waiter, job int64) int { return cmp.Compare(w.job, job) })
+	return slices.BinarySearchFunc(s.waiters, job, func(w waiter, job int64) int { return cmp.Compare(w.Job, job) })
 }
 
 // remove removes a job from the waiters.
@@ -251,7 +209,7 @@ func (s *slots) remove(job int64) {
 
 // add adds a waiter, or replaces the one of the same job.
 func (s *slots) add(w waiter) {
-	i, ok := s.find(w.job)
+	i, ok := s.find(w.Job)
 	if !ok {
 		s.waiters = slices.Insert(s.waiters, i, w)
 	}

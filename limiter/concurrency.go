@@ -26,7 +26,7 @@ type Concurrency struct {
 	lockedCommon
 
 	idleSince int64 // when IdleDuration first found it unused after a use
-	idleCount int64 // what count was then; it changes along with count where no permit is taken
+	idleCount int64 // count - idleCount is how often permits were taken since then
 }
 
 // A tally is in one word what most calls need. While it is open, a call that finds its permits, a rejection of one permit and
@@ -231,9 +231,9 @@ func (c *Concurrency) Statistics() Statistics {
 // IdleDuration returns for how long no permit has been held, as far as it was asked: the first call after a use returns 0, and later
 // calls count from that one. So a Release need not read the clock.
 func (c *Concurrency) IdleDuration() (idle time.Duration, ok bool) {
-	now := moment()
 	c.lock()
 	defer c.unlock()
+	now := moment() // after the lock: the last use can have ended meanwhile
 	if c.held > 0 {
 		return 0, false
 	}
@@ -278,9 +278,8 @@ func (c *Concurrency) refund(n int) {
 	c.lock()
 	defer c.unlock()
 	if !c.closed {
-		if c.count--; n == 0 {
-			c.idleCount--
-		}
+		c.count--
+		c.idleCount--
 		c.giveBack(n)
 	}
 }

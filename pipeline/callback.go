@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+
+	"github.com/weir-go/weir/internal/ctxerr"
 )
 
 // A callback is what the last strategy of an execution runs. Its implementations are pointers and functions, which an
@@ -44,7 +46,7 @@ func ExecuteValue[T any](ctx context.Context, p *Pipeline, fn func(context.Conte
 	v := p.load()
 	if v.isBare() {
 		if ctx.Err() != nil {
-			return zero, ContextError(ctx)
+			return zero, ctxerr.NotBegun(ctx)
 		}
 		return fn(ctx)
 	}

@@ -45,10 +45,13 @@ type closed struct {
 	retired *version
 }
 
-// Execute returns ErrClosed, except to an execution on a version of another Reloadable.
+// Execute returns ErrClosed, except to an execution on a version of another Reloadable, which can embed this pipeline in one
+// that is not a Reloadable's.
 func (c closed) Execute(ctx context.Context, next Next) (any, error) {
-	if outer, ok := next.callback.(*outerNext); ok && outer.step.tracker != nil && c.retired != nil {
-		return c.retired.run(ctx, outer)
+	for outer, ok := next.callback.(*outerNext); ok && c.retired != nil; outer, ok = outer.callback.(*outerNext) {
+		if outer.step.tracker != nil {
+			return c.retired.run(ctx, next.callback)
+		}
 	}
 	return nil, c.err
 }

@@ -34,7 +34,8 @@ type PanicError = recovered.PanicError
 func Recovered(value any) *PanicError { return recovered.NewPanicError(value) }
 
 // ContextError returns nil if ctx is not done, else an error that matches both ctx.Err() and [context.Cause](ctx). An
-// execution whose context is done returns it, and so should a strategy that gives up because its context is done.
+// execution whose context is done returns it, and so should a strategy that gives up because its context is done, before a
+// call in an error that is [NotCalled].
 func ContextError(ctx context.Context) error { return ctxerr.Of(ctx) }
 
 // IsContextError reports whether err, or an error that it wraps, is [context.Canceled] or [context.DeadlineExceeded].

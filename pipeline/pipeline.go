@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/recovered"
 )
 
@@ -58,7 +59,7 @@ func (v *version) isBare() bool { return v.simple && v.quiet.next == nil }
 // Execute runs fn through the pipeline and returns the resulting error. A value that a strategy returns is dropped; see
 // [ExecuteValue].
 //
-// The error is fn's own unless a strategy replaced it, [ContextError] if ctx was done before fn could run, or
+// The error is fn's own unless a strategy replaced it, [ContextError] and [NotCalled] if ctx was done before fn could run, or
 // [ErrClosed].
 func (p *Pipeline) Execute(ctx context.Context, fn func(context.Context) error) error {
 	if fn == nil {
@@ -71,7 +72,7 @@ func (p *Pipeline) Execute(ctx context.Context, fn func(context.Context) error) 
 	}
 	// As runFollowing does it, but inlined, because nearly all executions come here.
 	if ctx.Err() != nil {
-		return notBegunError{ContextError(ctx)}
+		return ctxerr.NotBegun(ctx)
 	}
 	first := v.quiet.next
 	if first == nil {
@@ -104,7 +105,7 @@ func (v *version) run(ctx context.Context, c callback) (any, error) {
 // runFollowing runs what follows the entry s, unless ctx is done already.
 func (s *step) runFollowing(ctx context.Context, c callback) (any, error) {
 	if ctx.Err() != nil {
-		return nil, notBegunError{ContextError(ctx)}
+		return nil, ctxerr.NotBegun(ctx)
 	}
 	return Next{step: s, callback: c}.Run(ctx)
 }

@@ -125,6 +125,10 @@ func TestNext_RunContextDoneBeforeTheCallback(t *testing.T) {
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.True(t, pipeline.NotCalled(err))
 
+	_, err = pipeline.ExecuteValue(ctx, new(pipeline.Pipeline), func(context.Context) (int, error) { return 0, callback(ctx) })
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.True(t, pipeline.NotCalled(err))
+
 	ctx, cancel = context.WithCancel(t.Context())
 	defer cancel()
 	err = weir.Must(pipeline.New("p", canceller, between)).Execute(ctx, callback)

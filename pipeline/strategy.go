@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/deadline"
 )
 
@@ -67,17 +68,10 @@ func (n Next) Run(ctx context.Context) (any, error) {
 		return following.strategy.Execute(ctx, Next{step: following, callback: n.callback})
 	}
 	if deadline.Err(ctx) != nil {
-		return nil, notBegunError{ContextError(ctx)}
+		return nil, ctxerr.NotBegun(ctx)
 	}
 	return n.callback.run(ctx)
 }
-
-// notBegunError is the error of a callback that did not run, because its context had ended: a circuit breaker does not count it.
-type notBegunError struct{ error }
-
-func (e notBegunError) Unwrap() error { return e.error }
-
-func (notBegunError) NotCalled() bool { return true }
 
 // RunTimed is Run for one attempt of a strategy that can make several. It also returns how long the attempt took, for
 // [Next.ReportAttempt]; 0 if no Listener wants to know.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
@@ -64,7 +65,13 @@ func TestRemove_ExecutionsEndInContainedPipelines(t *testing.T) {
 					}
 				}
 				require.NoError(t, r.Define("middle", embed("inner")))
-				require.NoError(t, r.Define("outer", embed("middle")))
+				require.NoError(t, r.Define("outer", func(b *registry.Builder) error {
+					middle, err := b.Pipeline("middle")
+					if err == nil { // in a pipeline of the program, which counts no executions
+						b.Add(slowly{}, pipeline.Embed(weir.Must(pipeline.New("program", pipeline.Embed(middle)))))
+					}
+					return err
+				}))
 				outer, inner := get(t, r, "outer"), get(t, r, "inner")
 				done := make(chan error)
 				go func() { done <- outer.Execute(context.Background(), nothing) }()

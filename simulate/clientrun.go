@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -62,7 +63,7 @@ func (r *run) newClient(do func(*client)) *client {
 
 func (c *client) begin(number int64, key string, cost int) {
 	r := c.run
-	c.request.number, c.request.key, c.request.cost, c.request.draws = number, key, cost, 0
+	c.request.number, c.request.key, c.request.cost, c.request.served = number, key, cost, 0
 	c.request.counts = r.countsOf(key)
 	reseed(&c.pcg, r.scenario.Seed, requestStream, uint64(number))
 }
@@ -72,8 +73,7 @@ func (c *client) begin(number int64, key string, cost int) {
 func (c *client) do() {
 	r := c.run
 	p := r.pipelines[c.request.number%int64(len(r.pipelines))]
-	c.request.cameBack = false
-	r.began(&c.request)
+	r.began()
 	for attempt := 0; ; attempt++ {
 		r.offers(&c.request, attempt)
 		c.task.permits = noPermits
@@ -85,7 +85,7 @@ func (c *client) do() {
 			r.gone(&c.request, err, r.over && err != nil)
 			return
 		}
-		r.events.push(event{at: saturate.Add(r.now(), delay), task: c.task})
+		r.schedule(event{at: saturate.Add(r.now(), delay), task: c.task})
 		c.task.await()
 		if r.over {
 			r.gone(&c.request, err, true)
@@ -108,30 +108,21 @@ func (c *client) execute(p *pipeline.Pipeline) error {
 // reaction returns what the client does after an execution that ended with err: it tries again after a delay, or does not.
 func (c *client) reaction(err error, attempt int) (delay time.Duration, again bool) {
 	o := &c.run.scenario.Clients.OnFailure
-	rejected := isRejection(err)
-	if rejected {
+	if isRejection(err) {
 		o = &c.run.scenario.Clients.OnRejection
 	}
-	c.request.cameBack = false
 	if err == nil || attempt >= o.MaxRetries || c.run.over {
 		return 0, false
 	}
 	delay = o.delay(attempt, c.random.Rand)
 	if asked, ok := pipeline.RetryAfter(err); ok && o.RetryAfter {
-		c.request.cameBack = rejected
 		if o.Jitter { // as strategies/retry does
 			asked = saturate.Add(asked, delay/4)
 		}
 		delay = max(delay, asked)
 	}
-	if attempt >= mostAtOnce {
-		delay = max(delay, time.Millisecond)
-	}
 	return delay, true
 }
-
-// mostAtOnce is how often a client tries again at once. After that it waits a little, so that the simulation goes on.
-const mostAtOnce = 1000
 
 // delay returns the delay after an attempt, which is counted from 0.
 func (o *Reaction) delay(attempt int, r *rand.Rand) time.Duration {
@@ -159,7 +150,7 @@ const phases = 997
 func (r *run) begin() (next *input.Request, err error) {
 	load := &r.scenario.Load
 	cut := saturate.Add(load.For, max(load.For, time.Minute))
-	r.events.push(event{at: cut, do: r.cut})
+	r.schedule(event{at: cut, do: r.cut})
 	r.arrivals = newArrivals(load, r.scenario.Seed)
 	if load.Closed == nil {
 		return r.nextArrival()
@@ -231,7 +222,7 @@ func (c *client) pause() {
 		r.inFlight--
 		return
 	}
-	r.events.push(event{at: at, task: c.task})
+	r.schedule(event{at: at, task: c.task})
 }
 
 // closedClient is a client of a closed load: it has a turn after it has thought.
@@ -249,15 +240,25 @@ func (r *run) closedClient(c *client) {
 	c.pause()
 }
 
-// cut ends what has not ended: executions, one client after the other, and the waits of clients that would try again.
+// afterCut is how long requests have to end when they are cut off.
+const afterCut = 10 * time.Minute
+
+// cut ends executions, one client after the other, and then the waits of clients that would try again.
 func (r *run) cut() {
 	r.over = true
 	for _, c := range r.clients {
 		c.cancel()
 		bubble.Wait()
 	}
-	r.events.hasten(r.now())
-	r.events.push(event{at: r.now() + afterCut, do: func() { r.stuck = true }})
+	for _, e := range r.events { // those of one instant keep their order
+		if e.task != nil {
+			e.at = min(e.at, r.now())
+		}
+	}
+	heap.Init(&r.events)
+	r.schedule(event{at: r.now() + afterCut, do: func() {
+		r.fail(fmt.Errorf("simulate: %d requests do not end although their contexts have", r.inFlight))
+	}})
 }
 
 // stop ends the goroutines of the clients, wherever they are.

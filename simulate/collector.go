@@ -87,7 +87,7 @@ func (c *collector) countsOf(key string) *keyCounts {
 }
 
 // began is called when a client has a request.
-func (c *collector) began(*request) { c.count(func(n *Counts) { n.Requests++ }) }
+func (c *collector) began() { c.count(func(n *Counts) { n.Requests++ }) }
 
 func (c *collector) offers(r *request, attempt int) {
 	r.begun, r.reached, r.queued, r.failedBy = c.since(), false, false, ""
@@ -102,13 +102,10 @@ func (c *collector) offers(r *request, attempt int) {
 	} else {
 		c.result.Keys.Unkept++
 	}
-	if r.cameBack {
-		c.result.ComeBacks.Count++
-	}
 }
 
 func (c *collector) asks(t *task) {
-	t.asking, t.asked = true, c.since()
+	t.asking, t.since = true, c.since()
 	c.waiting++
 }
 
@@ -128,7 +125,7 @@ func (c *collector) answered(t *task) (d time.Duration, ok bool) {
 	}
 	t.asking = false
 	c.waiting--
-	d = c.since() - t.asked
+	d = c.since() - t.since
 	if d > c.answer && !t.request.queued {
 		t.request.queued = true
 		c.count(func(n *Counts) { n.Queued++ })
@@ -150,9 +147,6 @@ func (c *collector) calls(t *task) {
 	})
 	if first && r.counts != nil {
 		r.counts.admitted++
-	}
-	if first && r.cameBack {
-		c.result.ComeBacks.Admitted++
 	}
 	permits := int64(t.permits)
 	if t.permits == noPermits {

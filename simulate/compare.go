@@ -10,11 +10,7 @@ import (
 // A Comparison is two results beside each other, such as of two configurations under the same load. Make one with
 // [Compare]. Its JSON form is for programs, and has durations in nanoseconds.
 type Comparison struct {
-	// BeforeName and AfterName are what tables and pictures call the results, "before" and "after" by default. A program
-	// can change them.
-	BeforeName string `json:"before_name"`
-	AfterName  string `json:"after_name"`
-	// Before and After are the results.
+	// Before and After are the results. Tables and pictures call them by their Name; without one, "before" and "after".
 	Before *Result `json:"before"`
 	After  *Result `json:"after"`
 	// OneByOne reports whether requests can be compared one by one: both loads are open or recordings, with the same For,
@@ -48,7 +44,7 @@ func (k *KeyChange) change() int64 { return k.AdmittedAfter - k.AdmittedBefore }
 // Compare compares two results of [Run], which must not be nil. With a Result that was decoded from JSON, OneByOne is false
 // and there are no Losers and Winners: the JSON form does not have each request and each key.
 func Compare(before, after *Result) *Comparison {
-	c := &Comparison{BeforeName: "before", AfterName: "after", Before: before, After: after}
+	c := &Comparison{Before: before, After: after}
 	c.OneByOne = before.open && after.open && before.For == after.For && before.Seed == after.Seed && before.Total.Requests == after.Total.Requests
 	if c.OneByOne {
 		c.NewlyRefused = before.satisfied.without(after.satisfied)

@@ -27,9 +27,9 @@ type comparisonReport struct {
 
 func (c *Comparison) report() *render.Report {
 	r := comparisonReport{c, [2]string{"before", "after"}}
-	for i, name := range []string{c.BeforeName, c.AfterName} {
-		if strings.TrimSpace(name) != "" {
-			r.names[i] = shownName(name, 40)
+	for i, result := range []*Result{c.Before, c.After} {
+		if strings.TrimSpace(result.Name) != "" {
+			r.names[i] = shownName(result.Name, 40)
 		}
 	}
 	assumed := slices.Concat(c.Before.Assumed, c.After.Assumed)
@@ -111,10 +111,17 @@ func (c *comparisonReport) charts() (all []render.Chart) {
 }
 
 func (c *comparisonReport) tables() []render.Table {
-	all := []render.Table{c.totalsTable()}
+	shown := slices.Clone(totals)
+	if c.Before.Total.Unfinished+c.After.Total.Unfinished == 0 {
+		shown = slices.DeleteFunc(shown, func(m *metric) bool { return m.name == "unfinished" })
+	}
+	if c.OneByOne {
+		shown = append(shown, refusals...)
+	}
+	all := []render.Table{c.metricsTable("Totals", "Changes of percentages are in points.", shown)}
 	for _, l := range lengths {
 		if l.of(c.Before).Max > 0 || l.of(c.After).Max > 0 {
-			all = append(all, c.lengthTable(l))
+			all = append(all, c.metricsTable(l.label, "", l.metrics))
 		}
 	}
 	noLosers, noWinners := "no key loses anything", "no key wins anything"
@@ -123,63 +130,41 @@ func (c *comparisonReport) tables() []render.Table {
 		noWinners = noLosers
 	}
 	return append(all, c.partsTable("Rejections by strategy", "strategy", c.Before.Rejections, c.After.Rejections),
-		c.partsTable("Failures by reason", "reason", c.Before.Failures, c.After.Failures), c.mostTable(), c.fairnessTable(),
+		c.partsTable("Failures by reason", "reason", c.Before.Failures, c.After.Failures), c.mostTable(),
+		c.metricsTable("Fairness to keys", "", fairnesses),
 		changesTable("Keys that lose most", noLosers, c.Losers), changesTable("Keys that win most", noWinners, c.Winners))
 }
 
-// head returns the columns of a table that has both results, after that of the names.
-func (c *comparisonReport) head() []render.Column {
-	return []render.Column{{Text: true, Header: true}, {Name: c.names[0], Key: true}, {Name: c.names[1], Key: true}, {Name: "change"}}
+// metricsTable has a row for each metric, with percentages if some of them are parts of a whole.
+func (c *comparisonReport) metricsTable(caption, note string, shown []*metric) render.Table {
+	t := render.Table{Caption: caption, Note: note, Head: []render.Column{
+		{Text: true, Header: true}, {Name: c.names[0], Key: true}, {}, {Name: c.names[1], Key: true}, {}, {Name: "change"}, {Name: "points"},
+	}}
+	for _, m := range shown {
+		if m.compared != nil {
+			n := m.compared(c.Comparison)
+			t.Rows = append(t.Rows, []string{m.label, "", "", render.Count(n), render.Share(n, m.whole(c.Before))})
+			continue
+		}
+		row := []string{m.label, m.text(c.Before), m.share(c.Before), m.text(c.After), m.share(c.After), m.change(c.Before, c.After)}
+		if m.whole != nil {
+			wasOf, isOf := float64(m.whole(c.Before)), float64(m.whole(c.After))
+			points := render.Points(float64(m.count(c.After))/isOf*100 - float64(m.count(c.Before))/wasOf*100)
+			row = append(row, orDash(wasOf > 0 && isOf > 0, points))
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	if !slices.ContainsFunc(shown, func(m *metric) bool { return m.whole != nil }) {
+		for i, row := range t.Rows {
+			t.Rows[i] = []string{row[0], row[1], row[3], row[5]}
+		}
+		t.Head = []render.Column{t.Head[0], t.Head[1], t.Head[3], t.Head[5]}
+	}
+	return t
 }
 
 func counts(label string, was, is int64) []string {
 	return []string{label, render.Count(was), render.Count(is), render.Change(is-was, render.Count)}
-}
-
-func (c *comparisonReport) totalsTable() render.Table {
-	t := render.Table{
-		Caption: "Totals", Note: "Changes of percentages are in points.",
-		Head: []render.Column{
-			{Text: true, Header: true}, {Name: c.names[0], Key: true}, {}, {Name: c.names[1], Key: true}, {}, {Name: "change"}, {Name: "points"},
-		},
-	}
-	for _, total := range totals {
-		was, is := total.count(c.Before), total.count(c.After)
-		row := []string{total.label, render.Count(was), "", render.Count(is), "", render.Change(is-was, render.Count)}
-		if total.whole != nil {
-			row[0] = "  " + total.label
-			wasOf, isOf := total.whole.count(c.Before), total.whole.count(c.After)
-			row[2], row[4] = render.Share(was, wasOf), render.Share(is, isOf)
-			points := "–"
-			if wasOf > 0 && isOf > 0 {
-				points = render.Points(float64(is)/float64(isOf)*100 - float64(was)/float64(wasOf)*100)
-			}
-			row = append(row, points)
-		}
-		if total.name != "unfinished" || was+is > 0 {
-			t.Rows = append(t.Rows, row)
-		}
-	}
-	if c.OneByOne {
-		all := c.Before.Total.Requests
-		t.Rows = append(t.Rows,
-			[]string{"Requests newly refused", "", "", render.Count(c.NewlyRefused), render.Share(c.NewlyRefused, all)},
-			[]string{"Requests no longer refused", "", "", render.Count(c.NoLongerRefused), render.Share(c.NoLongerRefused, all)})
-	}
-	return t
-}
-
-func (c *comparisonReport) lengthTable(l length) render.Table {
-	before, after := l.of(c.Before), l.of(c.After)
-	t := render.Table{Caption: l.label, Head: c.head(), Rows: [][]string{counts("count", before.Count, after.Count)}}
-	for _, q := range quantiles {
-		was, is := q.value(before), q.value(after)
-		t.Rows = append(t.Rows, []string{
-			q.label, orDash(before.Count > 0, render.Duration(was)), orDash(after.Count > 0, render.Duration(is)),
-			orDash(before.Count > 0 && after.Count > 0, render.Change(is-was, render.Duration)),
-		})
-	}
-	return t
 }
 
 func (c *comparisonReport) partsTable(caption, by string, before, after map[string]int64) render.Table {
@@ -196,8 +181,9 @@ func (c *comparisonReport) partsTable(caption, by string, before, after map[stri
 }
 
 func (c *comparisonReport) mostTable() render.Table {
-	t := render.Table{Caption: "Most permits in any window", Head: c.head(), Empty: "not measured"}
-	t.Head[0].Name = "window"
+	t := render.Table{Caption: "Most permits in any window", Empty: "not measured", Head: []render.Column{
+		{Name: "window", Text: true, Header: true}, {Name: c.names[0], Key: true}, {Name: c.names[1], Key: true}, {Name: "change"},
+	}}
 	for _, was := range c.Before.Most {
 		i := slices.IndexFunc(c.After.Most, func(m Most) bool { return m.Window == was.Window })
 		if i < 0 {
@@ -207,22 +193,6 @@ func (c *comparisonReport) mostTable() render.Table {
 		t.Rows = append(t.Rows, counts(render.Time(was.Window), was.Permits, is.Permits), counts(render.Time(was.Window)+", one key", was.KeyPermits, is.KeyPermits))
 	}
 	return t
-}
-
-func (c *comparisonReport) fairnessTable() render.Table {
-	before, after := &c.Before.Keys, &c.After.Keys
-	jain := func(k *KeyResult) string { return orDash(k.given(), formatIndex(k.Jain)) }
-	difference := ""
-	if before.given() && after.given() {
-		difference = render.Number(after.Jain - before.Jain)
-	}
-	return render.Table{Caption: "Fairness to keys, and come-backs when Retry-After had passed", Head: c.head(), Rows: [][]string{
-		counts("keys", int64(before.Count), int64(after.Count)),
-		{"Jain's index", jain(before), jain(after), difference},
-		counts("starved keys", int64(before.Starved), int64(after.Starved)),
-		counts("come-backs", c.Before.ComeBacks.Count, c.After.ComeBacks.Count),
-		counts("come-backs admitted", c.Before.ComeBacks.Admitted, c.After.ComeBacks.Admitted),
-	}}
 }
 
 func changesTable(caption, empty string, keys []KeyChange) render.Table {

@@ -55,11 +55,10 @@ var operators = []operator{
 //   - admitted, queued, rejected, succeeded, failed, tried_again: executions, of those offered
 //   - satisfied, unfinished: requests, of all requests
 //   - retried: calls of the service, of all calls
-//   - come_backs_admitted: executions after the Retry-After of a rejection, of all of those
 //   - starved: keys that got nothing, see [KeyResult], of all keys
 //   - newly_refused, no_longer_refused: requests of a [Comparison], of all requests
 //
-// These are counts only: requests, offered, calls, come_backs, keys, most (permits in any window), most_of_key (permits of
+// These are counts only: requests, offered, calls, keys, most (permits in any window), most_of_key (permits of
 // one key in any window). If Scenario.Windows has several lengths, the metric says which, as in "most(1s) <= 100".
 //
 // These are durations: latency_mean, latency_p50, latency_p90, latency_p95, latency_p99, latency_p999, latency_max, and
@@ -106,16 +105,20 @@ func parseExpectation(text string) (Expectation, error) {
 // setMetric finds the metric that a name stands for, such as "rejected" or "most(1s)".
 func (e *Expectation) setMetric(text string) error {
 	name, inside, brackets := strings.Cut(text, "(")
-	e.metric = findMetric(strings.TrimSpace(name))
-	if e.metric == nil {
-		return unknownMetric(strings.TrimSpace(name))
+	name = strings.TrimSpace(name)
+	e.metric = findMetric(name)
+	switch {
+	case name == "":
+		return fmt.Errorf("there is no metric before the operator, such as rejected")
+	case e.metric == nil:
+		return fmt.Errorf("there is no metric %q; there are %s", render.Shorten(render.Printable(name), 40), metricNames())
 	}
 	if !brackets {
 		return nil
 	}
 	inside, closed := strings.CutSuffix(inside, ")")
 	inside = strings.TrimSpace(inside)
-	if !e.metric.windowed {
+	if e.metric.most == nil {
 		return fmt.Errorf("%s is a whole: write %s without brackets", e.metric.name, e.metric.name)
 	}
 	d, err := time.ParseDuration(inside)
@@ -198,7 +201,7 @@ func (e Expectation) check(r *Result, c *Comparison) error {
 	}
 	var value, whole float64
 	switch {
-	case m.windowed:
+	case m.most != nil:
 		most, err := e.mostOf(r)
 		if err != nil {
 			return fmt.Errorf("simulate: expectation %q: %w", e.text, err)
@@ -207,19 +210,16 @@ func (e Expectation) check(r *Result, c *Comparison) error {
 	case m.compared != nil:
 		value = float64(m.compared(c))
 	default:
-		var measured bool
-		if value, measured = m.value(r); !measured {
-			return &UnmetError{Expectation: e.text, Reason: "there is nothing to measure: " + m.nothing}
-		}
+		value = m.value(r)
 	}
 	if m.whole != nil {
 		whole = float64(m.whole(r))
 	}
+	if math.IsNaN(value) || e.kind == kindPercent && whole == 0 {
+		return &UnmetError{Expectation: e.text, Reason: "there is nothing to measure: " + m.nothing}
+	}
 	got, expected := value, e.value
 	if e.kind == kindPercent {
-		if whole == 0 {
-			return &UnmetError{Expectation: e.text, Reason: "there is nothing to measure: " + m.nothing}
-		}
 		got, expected = value*100, e.value*whole // exact for whole numbers
 	}
 	if !e.operator.holds(got, expected) {
@@ -266,29 +266,8 @@ func (e Expectation) format(value, whole float64) string {
 	return render.Count(int64(value))
 }
 
-type valueKind int
-
-const (
-	kindNumber valueKind = iota
-	kindPercent
-	kindDuration
-	kindIndex // a number from 0 to 1
-)
-
 func (k valueKind) describe() string {
 	return [...]string{"a count", "a percentage", "a duration", "a number from 0 to 1"}[k]
-}
-
-type metric struct {
-	name     string
-	kind     valueKind
-	value    func(*Result) (float64, bool) // false if there was nothing to measure
-	whole    func(*Result) int64           // what it is a part of; nil if it is no part
-	of       string                        // the whole, in words
-	nothing  string                        // why there is nothing to measure
-	windowed bool
-	most     func(*Most) int64
-	compared func(*Comparison) int64
 }
 
 // rightValue says what can be compared with the metric.
@@ -302,71 +281,4 @@ func (m *metric) rightValue() string {
 		return "write a count such as 10, or a percentage of " + m.of + " such as 1%"
 	}
 	return "write a count such as 10"
-}
-
-// metrics are all metrics, in the order of the documentation.
-var metrics = makeMetrics()
-
-func makeMetrics() []*metric {
-	count := func(of func(*Result) int64) func(*Result) (float64, bool) {
-		return func(r *Result) (float64, bool) { return float64(of(r)), true }
-	}
-	var all []*metric
-	for _, t := range totals {
-		m := &metric{name: t.name, value: count(t.count)}
-		if t.whole != nil {
-			m.whole, m.of, m.nothing = t.whole.count, t.of, "there were no "+strings.TrimPrefix(t.of, "the ")
-		}
-		all = append(all, m)
-	}
-	for _, l := range lengths {
-		for _, q := range quantiles {
-			all = append(all, &metric{name: l.name + "_" + q.name, kind: kindDuration, nothing: l.none, value: func(r *Result) (float64, bool) {
-				of := l.of(r)
-				return float64(q.value(of)), of.Count > 0
-			}})
-		}
-	}
-	keys := func(r *Result) int64 { return int64(r.Keys.Count) }
-	const ungiven = "nothing was admitted that keys could share"
-	comeBacks := func(r *Result) int64 { return r.ComeBacks.Count }
-	return append(
-		all,
-		&metric{name: "keys", value: count(keys)},
-		&metric{name: "jain", kind: kindIndex, nothing: ungiven, value: func(r *Result) (float64, bool) { return r.Keys.Jain, r.Keys.given() }},
-		&metric{name: "starved", value: func(r *Result) (float64, bool) { return float64(r.Keys.Starved), r.Keys.given() }, whole: keys, of: "the keys", nothing: ungiven},
-		&metric{name: "most", windowed: true, most: func(m *Most) int64 { return m.Permits }},
-		&metric{name: "most_of_key", windowed: true, most: func(m *Most) int64 { return m.KeyPermits }},
-		&metric{name: "come_backs", value: count(comeBacks)},
-		&metric{
-			name: "come_backs_admitted", value: count(func(r *Result) int64 { return r.ComeBacks.Admitted }), whole: comeBacks, of: "the come-backs",
-			nothing: "no client came back when the Retry-After of a rejection had passed",
-		},
-		&metric{
-			name: "newly_refused", compared: func(c *Comparison) int64 { return c.NewlyRefused }, whole: requests.count, of: "the requests", nothing: "there were no requests",
-		},
-		&metric{
-			name: "no_longer_refused", compared: func(c *Comparison) int64 { return c.NoLongerRefused }, whole: requests.count, of: "the requests", nothing: "there were no requests",
-		},
-	)
-}
-
-func findMetric(name string) *metric {
-	for _, m := range metrics {
-		if m.name == name {
-			return m
-		}
-	}
-	return nil
-}
-
-func unknownMetric(name string) error {
-	if name == "" {
-		return fmt.Errorf("there is no metric before the operator, such as rejected")
-	}
-	names := make([]string, len(metrics))
-	for i, m := range metrics {
-		names[i] = m.name
-	}
-	return fmt.Errorf("there is no metric %q; there are %s", render.Shorten(render.Printable(name), 40), strings.Join(names, ", "))
 }

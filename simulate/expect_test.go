@@ -20,7 +20,7 @@ func expectationResult() *Result {
 		Latency: Quantiles{Count: 140, Mean: 5 * time.Millisecond, P50: 4 * time.Millisecond, P90: 9 * time.Millisecond, P99: 80 * time.Millisecond, P999: 90 * time.Millisecond, Max: time.Second},
 		Wait:    Quantiles{Count: 150},
 		Keys:    KeyResult{Count: 10, Jain: 0.95, Starved: 1},
-		Most:    []Most{{Window: time.Second, Permits: 40, KeyPermits: 5}}, ComeBacks: ComeBacks{Count: 50, Admitted: 45},
+		Most:    []Most{{Window: time.Second, Permits: 40, KeyPermits: 5}},
 	}
 }
 
@@ -57,9 +57,6 @@ func TestExpectation_Check(t *testing.T) {
 		"most(1s) < 40":         "most is 40",
 		"most( 1000ms ) < 41":   "",
 		"most_of_key <= 5":      "",
-		"come_backs > 0":        "",
-
-		"come_backs_admitted > 90%": "come_backs_admitted is 90% (45 of 50)",
 	} {
 		e, err := ParseExpectation(text)
 		require.NoError(t, err, text)
@@ -134,13 +131,13 @@ func TestExpectation_NothingAdmitted(t *testing.T) {
 
 // What was not measured must not pass for good.
 func TestExpectation_NothingMeasured(t *testing.T) {
-	for _, text := range []string{"rejected < 1%", "rejected >= 0%", "latency_p99 < 1s", "wait_max = 0", "jain >= 0", "starved < 1%", "come_backs_admitted > 90%", "retried < 1%"} {
+	for _, text := range []string{"rejected < 1%", "rejected >= 0%", "latency_p99 < 1s", "wait_max = 0", "jain >= 0", "starved < 1%", "retried < 1%"} {
 		e, err := ParseExpectation(text)
 		require.NoError(t, err)
 		_, ok := errors.AsType[*UnmetError](e.Check(&Result{}))
 		assert.True(t, ok, text)
 	}
-	for _, text := range []string{"rejected = 0", "come_backs < 1"} {
+	for _, text := range []string{"rejected = 0", "keys < 1"} {
 		e, err := ParseExpectation(text)
 		require.NoError(t, err)
 		assert.NoError(t, e.Check(&Result{}), text)

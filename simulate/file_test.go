@@ -62,18 +62,19 @@ pipelines:
 }
 
 func TestFile_Registered(t *testing.T) {
-	keys := 0
+	keys, asked := 0, 0
 	r, err := simulated(`pipelines: {a: {strategies: [rate_limiter: {permits: two, fixed_window: {permit_limit: 60, window: 1h}},
 		rate_limiter: {name: each, partitioned: {key: ip, each: {fixed_window: {permit_limit: 1000, window: 1h}}}}]}}`, 1,
 		func(s *simulate.Setup, k *reload.Kinds) {
 			assert.Zero(t, s.Instance)
-			k.RegisterPermits("two", func(context.Context) int { return 2 })
+			k.RegisterPermits("two", func(context.Context) int { asked++; return 2 })
 			k.RegisterKey("ip", func(context.Context) string { keys++; return "x" })
 		})
 	require.NoError(t, err)
 	assert.Empty(t, r.Assumed)
 	assert.EqualValues(t, 30, r.Total.Admitted)
 	assert.Equal(t, 30, keys)
+	assert.Equal(t, 100, asked, "once for each execution, as in a program")
 }
 
 func TestFile_Invalid(t *testing.T) {

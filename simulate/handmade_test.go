@@ -51,10 +51,13 @@ func overload(limit float64) *Result {
 			}
 		}
 		number += n
-		r.Total = r.Total.plus(p.Counts)
-		r.Latency = r.Latency.upper(p.Latency)
+		add(&r.Total, p.Counts)
+		if p.Latency.P99 > r.Latency.P99 {
+			r.Latency = p.Latency
+		}
 		r.Series = append(r.Series, p)
 	}
+	r.Latency.Count = r.Total.Succeeded
 	r.Rejections["orders/RateLimiter"] = r.Total.Rejected - 41
 	r.Failures = map[string]int64{"orders/Timeout": 90, "the service failed": r.Total.Failed - 90}
 	r.Wait = Quantiles{Count: r.Total.Admitted, Mean: 1250 * time.Microsecond, P90: 4 * time.Millisecond, P95: 6 * time.Millisecond, P99: 61200 * time.Microsecond, P999: 98 * time.Millisecond, Max: 100 * time.Millisecond}
@@ -69,6 +72,5 @@ func overload(limit float64) *Result {
 		{Window: time.Second, Permits: int64(limit * 1.5), At: 180*time.Second + 250*time.Millisecond, Key: "192.0.2.1", KeyPermits: 12, KeyAt: 4 * time.Second},
 		{Window: time.Minute, Permits: int64(limit * 60), At: 3 * time.Minute, Key: "192.0.2.1", KeyPermits: 99, KeyAt: 0},
 	}
-	r.ComeBacks = ComeBacks{Count: 1203, Admitted: 1100}
 	return r
 }

@@ -27,7 +27,7 @@ var hostile = []string{
 // named returns a result in which everything that has a name has this one.
 func named(name string) *Result {
 	r := overload(600)
-	r.Pipeline, r.Assumed = name, []string{name, name}
+	r.Name, r.Pipeline, r.Assumed = name, name, []string{name, name}
 	r.Rejections = map[string]int64{name: 1, name + "2": 2}
 	r.Failures = map[string]int64{name: 3, "other": 1}
 	for i := range r.Keys.Worst {
@@ -45,11 +45,9 @@ func TestView_HostileNames(t *testing.T) {
 		r := named(name)
 		other := named(name)
 		other.keyed[name] = &keyCounts{offered: 10}
-		c := Compare(r, other)
-		c.BeforeName, c.AfterName = name, name
 		checkView(t, r)
-		checkComparison(t, c)
-		picture := written(t, func(w io.Writer) error { return WriteResultsSVG(w, name, Named{name, r}, Named{name, r}) })
+		checkComparison(t, Compare(r, other))
+		picture := written(t, func(w io.Writer) error { return WriteResultsSVG(w, name, r, r) })
 		checkSVG(t, picture)
 		assert.Less(t, len(picture), 100_000)
 	}
@@ -79,9 +77,8 @@ func odd() map[string]*Result {
 			Pipeline: "p", For: math.MaxInt64, Ended: math.MaxInt64, Interval: math.MaxInt64 / 2, Instances: math.MaxInt32, Seed: math.MaxUint64,
 			Series: []Point{{Counts: huge, Waiting: math.MaxInt64, Running: math.MaxInt64, Latency: long}, {At: math.MaxInt64 / 2, Counts: huge, Latency: long}},
 			Total:  huge, Latency: long, Wait: long, Rejections: map[string]int64{"a": math.MaxInt64, "b": math.MaxInt64},
-			Keys:      KeyResult{Count: math.MaxInt32, Jain: 0.99999, Starved: math.MaxInt32, Unkept: math.MaxInt64, Worst: []KeyCounts{{Offered: math.MaxInt64, Admitted: math.MaxInt64, Rejected: math.MaxInt64, Fair: math.MaxFloat64}}},
-			Most:      []Most{{Window: math.MaxInt64, Permits: math.MaxInt64, At: math.MaxInt64, KeyPermits: math.MaxInt64, KeyAt: math.MaxInt64}},
-			ComeBacks: ComeBacks{Count: math.MaxInt64, Admitted: math.MaxInt64},
+			Keys: KeyResult{Count: math.MaxInt32, Jain: 0.99999, Starved: math.MaxInt32, Unkept: math.MaxInt64, Worst: []KeyCounts{{Offered: math.MaxInt64, Admitted: math.MaxInt64, Rejected: math.MaxInt64, Fair: math.MaxFloat64}}},
+			Most: []Most{{Window: math.MaxInt64, Permits: math.MaxInt64, At: math.MaxInt64, KeyPermits: math.MaxInt64, KeyAt: math.MaxInt64}},
 		},
 		"many points": many,
 	}
@@ -96,7 +93,7 @@ func TestView_OddResults(t *testing.T) {
 			checkComparison(t, Compare(r, other))
 		}
 		picture := written(t, func(w io.Writer) error {
-			return WriteResultsSVG(w, name, Named{"a", r}, Named{"b", all["one point"]}, Named{"c", r})
+			return WriteResultsSVG(w, name, r, all["one point"], r)
 		})
 		checkSVG(t, picture)
 	}

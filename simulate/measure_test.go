@@ -185,36 +185,6 @@ func FuzzMostOf(f *testing.F) {
 	})
 }
 
-func TestEventHeap(t *testing.T) {
-	r := rand.New(rand.NewPCG(5, 6))
-	for range 200 {
-		h := eventHeap{minHeap: minHeap[event]{before: (*event).before}}
-		var want []event
-		for i := range r.IntN(60) {
-			e := event{at: time.Duration(r.IntN(20)), seq: int64(i + 1)}
-			if r.IntN(2) == 0 {
-				e.task = new(task)
-			}
-			want = append(want, e)
-			h.push(e)
-		}
-		if r.IntN(2) == 0 {
-			h.hasten(7)
-			for i := range want {
-				if want[i].task != nil {
-					want[i].at = min(want[i].at, 7)
-				}
-			}
-		}
-		slices.SortFunc(want, func(a, b event) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
-		var got []event
-		for len(h.items) > 0 {
-			got = append(got, h.pop())
-		}
-		assert.Equal(t, want, got)
-	}
-}
-
 func TestMostOf_HugeCosts(t *testing.T) {
 	m := newMost(10)
 	for range 1000 {

@@ -3,12 +3,18 @@ package simulate
 import (
 	"math"
 	"math/bits"
+	"slices"
 	"time"
+
+	"github.com/weir-go/weir/internal/saturate"
 )
 
 // A Result is what happened in a simulation. All times in it are counted from the beginning of the simulation. Its JSON form
 // is for programs, and has durations in nanoseconds. A Result is safe for concurrent use as long as it is not changed.
 type Result struct {
+	// Name is what comparisons and pictures of several results call this one, such as the name of a file. [Run] leaves it
+	// empty, for the program to set.
+	Name string `json:"name,omitempty"`
 	// Pipeline is the pipeline that the requests went through.
 	Pipeline string `json:"pipeline"`
 	// Seed is that of the Scenario.
@@ -43,8 +49,6 @@ type Result struct {
 	Keys KeyResult `json:"keys"`
 	// Most has, for each of Scenario.Windows, the most permits that passed in any window of that length.
 	Most []Most `json:"most,omitempty"`
-	// ComeBacks says how clients fared that came back when a rejection had told them to.
-	ComeBacks ComeBacks `json:"come_backs"`
 
 	satisfied bitset // the requests that succeeded in the end, by their numbers
 	open      bool   // the n-th request is the same in another run with this load
@@ -160,130 +164,58 @@ type Most struct {
 	KeyAt      time.Duration `json:"key_at"`
 }
 
-// ComeBacks count executions that a client began when the RetryAfter of a rejection had passed.
-type ComeBacks struct {
-	// Count is how many there were.
-	Count int64 `json:"count"`
-	// Admitted is how many of them reached the service.
-	Admitted int64 `json:"admitted"`
-}
-
 type keyCounts struct{ offered, admitted, rejected int64 }
 
-// merged returns the series with at most limit points, by making one of several successive ones, and how long each is.
-// Counts are sums. Waiting, Running and the quantiles are the largest of the points, which is an upper bound of what a
-// quantile of all of them is; the mean is exact.
-func (r *Result) merged(limit int) ([]Point, time.Duration) {
-	n, interval := (len(r.Series)+limit-1)/limit, max(r.Interval, 1)
-	if n <= 1 {
-		return r.Series, interval
-	}
-	points := make([]Point, 0, len(r.Series)/n+1)
-	for i := 0; i < len(r.Series); i += n {
-		p := r.Series[i]
-		for _, next := range r.Series[i+1 : min(i+n, len(r.Series))] {
-			p.Counts = p.plus(next.Counts)
-			p.Waiting, p.Running = max(p.Waiting, next.Waiting), max(p.Running, next.Running)
-			p.Latency = p.Latency.upper(next.Latency)
+// A resampled is the series of a Result in longer intervals, so that charts and tables have no more than they can show.
+type resampled struct {
+	points []Point
+	each   int           // how many successive points are one interval
+	step   time.Duration // how long an interval is
+}
+
+// resampled returns the series in at most limit intervals.
+func (r *Result) resampled(limit int) resampled {
+	each := max((len(r.Series)+limit-1)/limit, 1)
+	return resampled{r.Series, each, saturate.Mul(max(r.Interval, 1), time.Duration(each))}
+}
+
+// sums returns the sum of a count in each interval.
+func (s resampled) sums(count func(*Point) int64) []int64 {
+	sums := make([]int64, 0, len(s.points)/s.each+1)
+	for points := range slices.Chunk(s.points, s.each) {
+		sum := int64(0)
+		for i := range points {
+			sum += count(&points[i])
 		}
-		points = append(points, p)
+		sums = append(sums, sum)
 	}
-	if interval > math.MaxInt64/time.Duration(n) {
-		return points, math.MaxInt64
+	return sums
+}
+
+// rates returns a count per second in each interval.
+func (s resampled) rates(count func(*Point) int64) []float64 {
+	sums := s.sums(count)
+	rates := make([]float64, len(sums))
+	for i, n := range sums {
+		rates[i] = float64(n) / s.step.Seconds()
 	}
-	return points, interval * time.Duration(n)
+	return rates
 }
 
-func (c Counts) plus(d Counts) Counts {
-	c.Requests += d.Requests
-	c.Offered += d.Offered
-	c.Admitted += d.Admitted
-	c.Queued += d.Queued
-	c.Rejected += d.Rejected
-	c.Succeeded += d.Succeeded
-	c.Failed += d.Failed
-	c.Calls += d.Calls
-	c.Retried += d.Retried
-	c.TriedAgain += d.TriedAgain
-	c.Satisfied += d.Satisfied
-	c.Unfinished += d.Unfinished
-	return c
-}
-
-// upper returns quantiles that are at least those of q and o together.
-func (q Quantiles) upper(o Quantiles) Quantiles {
-	switch {
-	case o.Count == 0:
-		return q
-	case q.Count == 0:
-		return o
+// most returns the largest value of a point in each interval, or NaN if no point has one. Of a quantile, that is an upper
+// bound of what it is in the interval.
+func (s resampled) most(value func(*Point) float64) []float64 {
+	var most []float64
+	for points := range slices.Chunk(s.points, s.each) {
+		largest := math.NaN()
+		for i := range points {
+			if v := value(&points[i]); !(v <= largest) && !math.IsNaN(v) {
+				largest = v
+			}
+		}
+		most = append(most, largest)
 	}
-	share := float64(o.Count) / (float64(q.Count) + float64(o.Count))
-	return Quantiles{
-		Count: q.Count + o.Count,
-		Mean:  q.Mean + time.Duration(share*float64(o.Mean-q.Mean)),
-		P50:   max(q.P50, o.P50), P90: max(q.P90, o.P90), P95: max(q.P95, o.P95), P99: max(q.P99, o.P99), P999: max(q.P999, o.P999), Max: max(q.Max, o.Max),
-	}
-}
-
-// A total is one of the counts of a Result, with what it is a share of.
-type total struct {
-	name  string // as in an Expectation and in JSON
-	label string // as in a table
-	count func(*Result) int64
-	whole *total // nil if it is no share
-	of    string // the whole, in words
-}
-
-var (
-	requests = total{name: "requests", label: "Requests", count: func(r *Result) int64 { return r.Total.Requests }}
-	offered  = total{name: "offered", label: "Executions offered", count: func(r *Result) int64 { return r.Total.Offered }}
-	calls    = total{name: "calls", label: "Calls of the service", count: func(r *Result) int64 { return r.Total.Calls }}
-)
-
-// totals are the counts of a Result in the order of its tables.
-var totals = []*total{
-	&requests,
-	{name: "satisfied", label: "satisfied", count: func(r *Result) int64 { return r.Total.Satisfied }, whole: &requests, of: "the requests"},
-	{name: "unfinished", label: "unfinished", count: func(r *Result) int64 { return r.Total.Unfinished }, whole: &requests, of: "the requests"},
-	&offered,
-	{name: "admitted", label: "admitted", count: func(r *Result) int64 { return r.Total.Admitted }, whole: &offered, of: "the executions"},
-	{name: "queued", label: "queued", count: func(r *Result) int64 { return r.Total.Queued }, whole: &offered, of: "the executions"},
-	{name: "rejected", label: "rejected", count: func(r *Result) int64 { return r.Total.Rejected }, whole: &offered, of: "the executions"},
-	{name: "succeeded", label: "succeeded", count: func(r *Result) int64 { return r.Total.Succeeded }, whole: &offered, of: "the executions"},
-	{name: "failed", label: "failed", count: func(r *Result) int64 { return r.Total.Failed }, whole: &offered, of: "the executions"},
-	{name: "tried_again", label: "tried again by clients", count: func(r *Result) int64 { return r.Total.TriedAgain }, whole: &offered, of: "the executions"},
-	&calls,
-	{name: "retried", label: "retried by the pipeline", count: func(r *Result) int64 { return r.Total.Retried }, whole: &calls, of: "the calls"},
-}
-
-type quantile struct {
-	name  string // as in an Expectation and in JSON
-	label string // as in a table
-	value func(*Quantiles) time.Duration
-}
-
-var quantiles = []quantile{
-	{"mean", "mean", func(q *Quantiles) time.Duration { return q.Mean }},
-	{"p50", "p50", func(q *Quantiles) time.Duration { return q.P50 }},
-	{"p90", "p90", func(q *Quantiles) time.Duration { return q.P90 }},
-	{"p95", "p95", func(q *Quantiles) time.Duration { return q.P95 }},
-	{"p99", "p99", func(q *Quantiles) time.Duration { return q.P99 }},
-	{"p999", "p99.9", func(q *Quantiles) time.Duration { return q.P999 }},
-	{"max", "max", func(q *Quantiles) time.Duration { return q.Max }},
-}
-
-type length struct {
-	name  string
-	label string
-	of    func(*Result) *Quantiles
-	none  string // why there are none
-}
-
-var lengths = []length{
-	{"latency", "Latency", func(r *Result) *Quantiles { return &r.Latency }, "no execution succeeded"},
-	{"wait", "Wait for a permit", func(r *Result) *Quantiles { return &r.Wait }, "no execution got a permit"},
-	{"service", "Time in the service", func(r *Result) *Quantiles { return &r.Service }, "the service served no call"},
+	return most
 }
 
 // A bitset has a bit for each request, by its number.

@@ -124,7 +124,7 @@ func TestWriteResultsSVG_SameLoad(t *testing.T) {
 	for len(long.Series) < 5*chartPoints {
 		long.Series = append(long.Series, Point{At: time.Duration(len(long.Series)) * long.Interval})
 	}
-	most := func(r *Result) float64 { return slices.Max(admittedChart("x", r).Series[0].Values) }
+	most := func(r *Result) float64 { return slices.Max(admittedChart(r).Series[0].Values) }
 	assert.InEpsilon(t, most(short), most(&long), 0.2)
 }
 

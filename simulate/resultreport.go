@@ -85,97 +85,86 @@ const chartPoints = 250
 
 // charts returns what happened over time. calls says that the calls of the service are shown.
 func charts(r *Result, calls bool) []render.Chart {
-	points, step := r.merged(chartPoints)
-	of := func(name string, shape render.Shape, color render.Color, value func(*Point) float64) render.Series {
-		s := render.Series{Name: name, Shape: shape, Color: color, Step: step, Values: make([]float64, len(points))}
-		for i := range points {
-			s.Values[i] = value(&points[i])
-		}
-		return s
-	}
-	rate := func(n int64) float64 { return float64(n) / step.Seconds() }
-	quantile := func(q *Quantiles, d time.Duration) float64 {
-		if q.Count == 0 {
-			return math.NaN()
-		}
-		return float64(d)
-	}
+	s := r.resampled(chartPoints)
 	executions := render.Chart{
-		Title: "Executions per second", Until: until(r), Empty: "no executions",
+		Title: "Executions per second", Step: s.step, Until: until(r), Empty: "no executions",
 		Series: []render.Series{
-			of("offered", render.Steps, render.Black, func(p *Point) float64 { return rate(p.Offered) }),
-			of("succeeded", render.Bars, render.Blue, func(p *Point) float64 { return rate(p.Succeeded) }),
-			of("rejected", render.Bars, render.Orange, func(p *Point) float64 { return rate(p.Rejected) }),
-			of("failed", render.Bars, render.Wine, func(p *Point) float64 { return rate(p.Failed) }),
+			{Name: "succeeded", Color: render.Blue, Values: s.rates(func(p *Point) int64 { return p.Succeeded })},
+			{Name: "rejected", Color: render.Orange, Values: s.rates(func(p *Point) int64 { return p.Rejected })},
+			{Name: "failed", Color: render.Wine, Values: s.rates(func(p *Point) int64 { return p.Failed })},
+			{Name: "offered", Shape: render.Line, Color: render.Black, Values: s.rates(func(p *Point) int64 { return p.Offered })},
 		},
 	}
 	if calls {
 		executions.Title = "Executions and calls per second"
-		executions.Series = append(executions.Series, of("calls of the service", render.Line, render.Teal, func(p *Point) float64 { return rate(p.Calls) }))
+		executions.Series = append(executions.Series, render.Series{
+			Name: "calls of the service", Shape: render.Line, Color: render.Teal, Values: s.rates(func(p *Point) int64 { return p.Calls }),
+		})
 	}
 	largest := ""
-	if len(points) < len(r.Series) {
-		largest = "the largest of any " + render.Time(r.Interval) + " in each " + render.Time(step)
+	if s.each > 1 {
+		largest = "the largest of any " + render.Time(r.Interval) + " in each " + render.Time(s.step)
+	}
+	quantile := func(of func(*Quantiles) time.Duration) []float64 {
+		return s.most(func(p *Point) float64 {
+			if p.Latency.Count == 0 {
+				return math.NaN()
+			}
+			return float64(of(&p.Latency))
+		})
 	}
 	return []render.Chart{
 		executions,
 		{
-			Title: "At the same time, at most", Unit: render.Whole, Until: until(r), Empty: "nothing waited or ran",
+			Title: "At the same time, at most", Unit: render.Whole, Step: s.step, Until: until(r), Empty: "nothing waited or ran",
 			Series: []render.Series{
-				of("running in the service", render.Back, render.Pale, func(p *Point) float64 { return float64(p.Running) }),
-				of("waiting for a permit", render.Steps, render.Wine, func(p *Point) float64 { return float64(p.Waiting) }),
+				{Name: "running in the service", Color: render.Pale, Values: s.most(func(p *Point) float64 { return float64(p.Running) })},
+				{Name: "waiting for a permit", Color: render.Wine, Values: s.most(func(p *Point) float64 { return float64(p.Waiting) })},
 			},
 		},
 		{
-			Title: "Latency of what succeeded", Note: largest, Unit: render.Nanoseconds, Until: until(r), Empty: "nothing succeeded",
+			Title: "Latency of what succeeded", Note: largest, Unit: render.Nanoseconds, Step: s.step, Until: until(r), Empty: "nothing succeeded",
 			Series: []render.Series{
-				of("p50", render.Line, render.Blue, func(p *Point) float64 { return quantile(&p.Latency, p.Latency.P50) }),
-				of("p99", render.Line, render.Orange, func(p *Point) float64 { return quantile(&p.Latency, p.Latency.P99) }),
+				{Name: "p50", Shape: render.Line, Color: render.Blue, Values: quantile(func(q *Quantiles) time.Duration { return q.P50 })},
+				{Name: "p99", Shape: render.Line, Color: render.Orange, Values: quantile(func(q *Quantiles) time.Duration { return q.P99 })},
 			},
 		},
 	}
 }
 
-// A Named is a Result with the name that a picture of several gives it.
-type Named struct {
-	Name   string
-	Result *Result
-}
-
 // WriteResultsSVG writes a picture of several results beside each other, such as what different limiters do under the
-// same load: for each, how many executions per second were admitted of the offered ones, with the same scales.
-// The window with the most permits is marked, by the first of Result.Most. It returns an error if there are no results,
-// or one is nil, or w does.
-func WriteResultsSVG(w io.Writer, title string, results ...Named) error {
-	if len(results) == 0 {
-		return errors.New("simulate: a picture of results needs at least one")
+// same load: for each, by its Name, how many executions per second were admitted and how many more were offered, with the
+// same scales. The window with the most permits is marked, by the first of Result.Most. It returns an error if there are no
+// results, or one is nil, or w does.
+func WriteResultsSVG(w io.Writer, title string, results ...*Result) error {
+	if len(results) == 0 || slices.Contains(results, nil) {
+		return errors.New("simulate: a picture of results needs at least one, and none that is nil")
 	}
-	p := render.Report{Title: shownName(title, 150), Columns: min(len(results), 2), Charts: make([]render.Chart, len(results))}
+	p := render.Report{Title: shownName(title, 150), Columns: min(len(results), 2), Subtitle: []string{"Executions per second, with the same scales"}}
 	all := make([]*render.Chart, len(results))
-	for i, named := range results {
-		if named.Result == nil {
-			return fmt.Errorf("simulate: result %d (%q) is nil", i+1, named.Name)
-		}
-		p.Charts[i] = admittedChart(shownName(named.Name, 80), named.Result)
-		all[i] = &p.Charts[i]
+	for i, r := range results {
+		c := admittedChart(r)
+		all[i] = &c
 	}
-	p.Subtitle = []string{"Executions per second, with the same scales"}
 	render.SameScale(all...)
+	for _, c := range all {
+		p.Charts = append(p.Charts, *c)
+	}
 	return p.WriteSVG(w)
 }
 
 // admittedChart shows how many of the offered executions were admitted.
-func admittedChart(name string, r *Result) render.Chart {
-	points, step := r.merged(chartPoints)
-	back := render.Series{Name: "offered", Shape: render.Back, Color: render.Grey, Step: step}
-	front := render.Series{Name: "admitted", Shape: render.Bars, Color: render.Blue, Step: step}
-	for i := range points {
-		back.Values = append(back.Values, float64(points[i].Offered)/step.Seconds())
-		front.Values = append(front.Values, float64(points[i].Admitted)/step.Seconds())
+func admittedChart(r *Result) render.Chart {
+	s := r.resampled(chartPoints)
+	admitted := s.rates(func(p *Point) int64 { return p.Admitted })
+	others := s.rates(func(p *Point) int64 { return p.Offered })
+	for i, v := range admitted {
+		others[i] = max(others[i]-v, 0)
 	}
 	c := render.Chart{
-		Title: name, Until: until(r), Series: []render.Series{back, front}, Empty: "no executions",
-		Note: fmt.Sprintf("%s of %s admitted", render.Share(r.Total.Admitted, r.Total.Offered), render.Count(r.Total.Offered)),
+		Title: shownName(r.Name, 80), Step: s.step, Until: until(r), Empty: "no executions",
+		Series: []render.Series{{Name: "admitted", Color: render.Blue, Values: admitted}, {Name: "offered", Color: render.Grey, Values: others}},
+		Note:   fmt.Sprintf("%s of %s admitted", render.Share(r.Total.Admitted, r.Total.Offered), render.Count(r.Total.Offered)),
 	}
 	if len(r.Most) > 0 && r.Most[0].Permits > 0 {
 		m := r.Most[0]
@@ -195,18 +184,18 @@ func tables(r *Result) []render.Table {
 	if len(r.Keys.MostRejected) > 0 {
 		all = append(all, keysTable("Keys with the most rejections", r.Keys.MostRejected))
 	}
-	return append(all, fairnessTable(r), comeBacksTable(r), assumedTable(r.Assumed), timeTable(r))
+	return append(all, fairnessTable(r), assumedTable(r.Assumed), timeTable(r))
 }
 
 func totalsTable(r *Result) render.Table {
 	t := render.Table{Caption: "Totals", Head: []render.Column{{Text: true, Header: true}, {}, {}, {Text: true}}}
 	for _, total := range totals {
-		n := total.count(r)
-		switch {
-		case total.whole == nil:
-			t.Rows = append(t.Rows, []string{total.label, render.Count(n)})
-		case total.name != "unfinished" || n > 0:
-			t.Rows = append(t.Rows, []string{"  " + total.label, render.Count(n), render.Share(n, total.whole.count(r)), "of " + total.of})
+		row := []string{total.label, total.text(r)}
+		if total.whole != nil {
+			row = append(row, total.share(r), "of "+total.of)
+		}
+		if total.name != "unfinished" || r.Total.Unfinished > 0 {
+			t.Rows = append(t.Rows, row)
 		}
 	}
 	return t
@@ -223,8 +212,8 @@ func lengthsTable(r *Result) render.Table {
 			continue
 		}
 		row := []string{l.label, render.Count(of.Count)}
-		for _, q := range quantiles {
-			row = append(row, orDash(of.Count > 0, render.Duration(q.value(of))))
+		for _, m := range l.metrics {
+			row = append(row, m.text(r))
 		}
 		t.Rows = append(t.Rows, row)
 	}
@@ -307,15 +296,6 @@ func fairnessTable(r *Result) render.Table {
 	return t
 }
 
-func comeBacksTable(r *Result) render.Table {
-	c := &r.ComeBacks
-	t := render.Table{Caption: "Come-backs when Retry-After had passed", Empty: "none"}
-	if c.Count > 0 {
-		t.List = []string{fmt.Sprintf("%s, of which %s admitted (%s)", render.Plural(c.Count, "execution", "executions"), render.Count(c.Admitted), render.Share(c.Admitted, c.Count))}
-	}
-	return t
-}
-
 func assumedTable(assumed []string) render.Table {
 	t := render.Table{Caption: "Assumed", Empty: "nothing"}
 	for _, sentence := range assumed {
@@ -328,26 +308,35 @@ func assumedTable(assumed []string) render.Table {
 const tableRows = 24
 
 func timeTable(r *Result) render.Table {
-	points, interval := r.merged(tableRows)
+	s := r.resampled(tableRows)
 	t := render.Table{
-		Caption: "Over time",
+		Caption: "Over time", Empty: "nothing happened",
 		Head: []render.Column{
 			{Name: "from", Header: true}, {Name: "offered"}, {Name: "rejected"}, {Name: "succeeded"}, {Name: "failed"}, {Name: "calls"}, {Name: "waiting"}, {Name: "p99"},
 		},
-		Empty: "nothing happened",
 	}
-	if len(points) > 0 {
-		t.Note = "A row is " + render.Moment(interval) + "; waiting is the most at the same time."
-		if interval > r.Interval {
-			t.Note = fmt.Sprintf("A row is %s; waiting is the most at the same time, and p99 the largest of any %s.", render.Moment(interval), render.Moment(r.Interval))
+	if len(r.Series) > 0 {
+		t.Note = "A row is " + render.Moment(s.step) + "; waiting is the most at the same time"
+		if s.each > 1 {
+			t.Note += ", and p99 the largest of any " + render.Moment(r.Interval)
+		}
+		t.Note += "."
+	}
+	waiting := s.most(func(p *Point) float64 { return float64(p.Waiting) })
+	p99 := s.most(func(p *Point) float64 { return float64(p.Latency.P99) })
+	for i := range waiting {
+		t.Rows = append(t.Rows, []string{render.Moment(r.Series[i*s.each].At)})
+	}
+	for _, count := range []func(*Point) int64{
+		func(p *Point) int64 { return p.Offered }, func(p *Point) int64 { return p.Rejected }, func(p *Point) int64 { return p.Succeeded },
+		func(p *Point) int64 { return p.Failed }, func(p *Point) int64 { return p.Calls },
+	} {
+		for i, n := range s.sums(count) {
+			t.Rows[i] = append(t.Rows[i], render.Count(n))
 		}
 	}
-	for i := range points {
-		p := &points[i]
-		t.Rows = append(t.Rows, []string{
-			render.Moment(p.At), render.Count(p.Offered), render.Count(p.Rejected), render.Count(p.Succeeded), render.Count(p.Failed), render.Count(p.Calls),
-			render.Count(p.Waiting), orDash(p.Latency.Max > 0, render.Duration(p.Latency.P99)),
-		})
+	for i := range waiting {
+		t.Rows[i] = append(t.Rows[i], render.Count(int64(waiting[i])), orDash(p99[i] > 0, render.Duration(time.Duration(p99[i]))))
 	}
 	return t
 }
@@ -364,12 +353,4 @@ func formatKey(key string) string {
 		return "(no key)"
 	}
 	return render.Printable(key)
-}
-
-// formatIndex returns Jain's index with three digits. Only 1 is "1".
-func formatIndex(v float64) string {
-	if v > 0.9995 && v < 1 {
-		return ">0.999"
-	}
-	return strings.TrimSuffix(fmt.Sprintf("%.3f", v), ".000")
 }

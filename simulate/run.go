@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,8 @@ import (
 //
 // Run returns a [weir.OptionsError] if s is not valid, an error of s.Config, of a pipeline or of a Recording as it is, the
 // cause of ctx's end if ctx ends first, and another error if more than s.MaxInFlight requests are in flight, if a function
-// of s panics, or if requests do not end although their contexts have.
+// of s panics, if a request is tried again without a delay and without an end, or if requests do not end although their
+// contexts have.
 func Run(ctx context.Context, s Scenario) (*Result, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -65,7 +67,8 @@ type run struct {
 	assumed  map[string]bool
 
 	start     time.Time
-	events    eventHeap
+	events    minHeap[*event]
+	scheduled int64       // how many events there were
 	timer     *time.Timer // of sleep; nil, or it has fired
 	service   *serving
 	arrivals  *arrivals
@@ -79,7 +82,6 @@ type run struct {
 	inFlight int       // requests, and clients of a closed load
 	numbers  int64     // of requests
 	over     bool      // no request is tried again
-	stuck    bool      // some do not end
 }
 
 func (r *run) now() time.Duration { return time.Since(r.start) }
@@ -87,7 +89,6 @@ func (r *run) now() time.Duration { return time.Since(r.start) }
 func (r *run) main() {
 	r.start = time.Now()
 	r.asked = make(chan struct{}, 1)
-	r.turns.waiting.before, r.events.before = beforeTask, (*event).before
 	r.collector = newCollector(&r.scenario, r.now)
 	r.service = newServing(r, &r.scenario.Service)
 	r.fail(r.configure())
@@ -196,13 +197,13 @@ func (r *run) loop() error {
 		if r.err != nil {
 			return nil //nolint:nilerr // the caller returns r.err
 		}
-		if r.stuck {
-			return fmt.Errorf("simulate: %d requests do not end although their contexts have", r.inFlight)
+		if r.endless {
+			return fmt.Errorf("simulate: a request is tried again without an end %v after the beginning: retries that have no delay need one", r.now())
 		}
 		if i%checkEvery == 0 && r.ctx.Err() != nil {
 			return context.Cause(r.ctx)
 		}
-		at, now := r.events.items[0].at, r.now() // the cut, or what comes after it, is always there
+		at, now := r.events[0].at, r.now() // the cut, or what comes after it, is always there
 		if next != nil {
 			at = min(at, next.At)
 		}
@@ -220,7 +221,7 @@ func (r *run) loop() error {
 			}
 			continue
 		}
-		r.happen(r.events.pop())
+		r.happen(heap.Pop(&r.events).(*event))
 	}
 }
 
@@ -241,7 +242,13 @@ func (r *run) sleep(d time.Duration) {
 	bubble.Wait()
 }
 
-func (r *run) happen(e event) {
+func (r *run) schedule(e event) {
+	r.scheduled++
+	e.seq = r.scheduled
+	heap.Push(&r.events, &e)
+}
+
+func (r *run) happen(e *event) {
 	if e.do != nil {
 		e.do()
 		return

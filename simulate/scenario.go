@@ -165,8 +165,8 @@ type Clients struct {
 type Reaction struct {
 	// MaxRetries is how often a client tries again. 0 means that it gives up.
 	MaxRetries int
-	// Delay is how long a client waits before it tries again. 0 means that it tries at once, but from the thousandth retry of
-	// a request on it waits a millisecond.
+	// Delay is how long a client waits before it tries again. 0 means that it tries at once. In a simulation the time stands
+	// still meanwhile, so a request that only the time can help needs a Delay: without one, [Run] returns an error.
 	Delay time.Duration
 	// Backoff is how the delays grow. The zero value is [retry.Constant].
 	Backoff retry.Backoff

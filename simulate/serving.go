@@ -34,7 +34,7 @@ func newServing(r *run, options *Service) *serving {
 	s.random = rand.New(&s.pcg)
 	for _, p := range options.Periods {
 		for _, at := range []time.Duration{p.From, p.To} { // calls that wait are served when there is more capacity
-			r.events.push(event{at: at, do: s.next})
+			r.schedule(event{at: at, do: s.next})
 		}
 	}
 	return s
@@ -109,8 +109,8 @@ func (s *serving) next() {
 		s.running++
 		c.ran = true
 		r := c.task.request
-		r.draws++
-		reseed(&s.pcg, s.run.scenario.Seed, serviceStream, uint64(r.number)<<16+uint64(r.draws))
+		r.served++
+		reseed(&s.pcg, s.run.scenario.Seed, serviceStream, uint64(r.number)<<16+uint64(r.served))
 		took := time.Duration(0)
 		if latency != nil {
 			took = max(latency.Duration(s.random), 0)
@@ -119,7 +119,7 @@ func (s *serving) next() {
 		if s.random.Float64() < failureRate {
 			c.err = errFailed
 		}
-		s.run.events.push(event{at: saturate.Add(s.run.now(), took), do: func() { s.answer(c) }})
+		s.run.schedule(event{at: saturate.Add(s.run.now(), took), do: func() { s.answer(c) }})
 	}
 	s.queue = nil
 }

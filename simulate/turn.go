@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"container/heap"
 	"context"
 	"runtime"
 	"slices"
@@ -12,11 +13,11 @@ import (
 	"github.com/weir-go/weir/simulate/internal/bubble"
 )
 
-// Turns let one task at a time run. Everything else in a run belongs to the task that has the turn, or to the main
-// goroutine while no task has it.
+// Turns let one task at a time run. The turn of a task lasts until every goroutine of the bubble waits. Whatever else
+// belongs to a run is for the task that has the turn or, while none has it, for the main goroutine.
 //
-// The turn of a task lasts until every goroutine of the bubble waits. A task that something other than its turn wakes,
-// such as a limiter that grants it a permit, must not touch anything that is shared: at the next gate it asks for a turn.
+// A limiter that grants a permit wakes a task that does not have the turn, and so does a timer. Such a task must not touch
+// what others use before it has passed a gate, where it asks for a turn.
 type turns struct {
 	holder atomic.Pointer[task]
 
@@ -24,6 +25,8 @@ type turns struct {
 	waiting minHeap[*task]
 	closed  bool          // no task gets a turn any more
 	asked   chan struct{} // has an element if a task asked since it was last received
+
+	endless bool // a task has passed mostPasses gates at one instant
 }
 
 // A request is a request of a client, with all its executions.
@@ -32,36 +35,36 @@ type request struct {
 	key    string
 	cost   int
 	counts *keyCounts // of its key; nil: the key is not kept
-	draws  int        // how many calls of it were served
+	served int        // how many calls of it were served
 
 	// Of the execution that runs:
 	begun    time.Duration
 	reached  bool   // it has reached the service
 	queued   bool   // it has waited for a permit
-	cameBack bool   // it was begun when a RetryAfter had passed
-	failedBy string // the strategy that has failed in place of those behind it
+	failedBy string // the strategy that has returned an error of its own
 }
 
-// A task is a goroutine that takes turns: that of a request, or of a hedged attempt.
+// A task is a goroutine that takes turns: that of a request, or of an attempt of a hedge.
 type task struct {
 	turns   *turns
 	request *request
-	order   []int // among the tasks of the request: that of the task that hedges, its race, and the number of the attempt
-	races   int   // how many races of hedged attempts the task has begun
+	order   []int // that of the task that hedges, the number of its hedge, and the attempt; empty: the request's own task
+	hedges  int   // how many hedges the task has begun
 	resume  chan struct{}
 	closed  bool
 
-	now    time.Time     // when it passed a gate, or ended its last rest
-	passes int           // how many gates it has passed since then, or since its last rest
-	spins  time.Time     // when it rested first; the zero Time if the time has moved on by itself since
-	asking bool          // whether it is in front of a limiter
-	asked  time.Duration // since when
+	passed time.Time // when it passed a gate
+	passes int       // how many gates it has passed at that instant
 
-	permits int  // the most that a limiter has granted to the execution; noPermits before
-	passed  bool // it has passed the last strategy that can fail in place of those behind it
+	asking  bool          // it is in front of a limiter
+	since   time.Duration // when it came there
+	permits int           // the most that a limiter has granted to the execution; noPermits: none was asked
+	inner   bool          // the last named strategy has called what is behind it
 }
 
 const noPermits = -1
+
+var _ deterministic.Taker = (*task)(nil)
 
 func newTask(t *turns, r *request) *task {
 	return &task{turns: t, request: r, resume: make(chan struct{}, 1), permits: noPermits}
@@ -73,17 +76,21 @@ func taskOf(ctx context.Context) *task {
 	return t
 }
 
+// mostPasses is how many gates a task can pass at one instant. A request that is tried again without a delay passes them
+// forever if only the time can end that, for the clock stands still as long as the task does not wait.
+const mostPasses = 100_000
+
 // Take returns when t has the turn. Only the goroutine of t calls it. If the run has ended, Take ends the goroutine.
 func (t *task) Take() {
 	s := t.turns
-	if now := time.Now(); !now.Equal(t.now) {
-		t.now, t.passes, t.spins = now, 0, time.Time{}
+	if now := time.Now(); !now.Equal(t.passed) {
+		t.passed, t.passes = now, 0
 	}
 	if s.holder.Load() == t {
 		if t.passes++; t.passes < mostPasses {
 			return
 		}
-		t.rest()
+		s.endless = true
 	}
 	s.ask(t)
 	select {
@@ -93,25 +100,8 @@ func (t *task) Take() {
 	t.await()
 }
 
-// A retry without a delay and without an end would go on forever at one instant. So a task rests when it has passed
-// mostPasses gates at one instant, and again after every spinPasses. A rest is a hundredth of the time since the first one:
-// the instant that ends the retries is found to one part in a hundred, and retries that nothing ends take few rests. The
-// cut does not wake a task that rests, so a rest is shorter than afterCut.
-const (
-	mostPasses    = 10_000
-	spinPasses    = 100
-	shortestPause = time.Microsecond
-	afterCut      = 10 * time.Minute // how long requests have to end once they are cut off
-)
-
-func (t *task) rest() {
-	if t.spins.IsZero() {
-		t.spins = time.Now()
-	}
-	t.passes = mostPasses - spinPasses
-	time.Sleep(min(max(time.Since(t.spins)/100, shortestPause), afterCut/2))
-	t.now = time.Now()
-}
+// Granted implements [deterministic.Granted].
+func (t *task) Granted(permits int) { t.permits = max(t.permits, permits) }
 
 // await waits until t has the turn. If the run has ended, await ends the goroutine.
 func (t *task) await() {
@@ -126,7 +116,7 @@ func (s *turns) ask(t *task) {
 	if s.closed {
 		runtime.Goexit()
 	}
-	s.waiting.push(t)
+	heap.Push(&s.waiting, t)
 }
 
 // end ends the goroutine of each task that waits for a turn, or asks for one from now on. Whatever else a task waits for
@@ -135,10 +125,10 @@ func (s *turns) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	for _, t := range s.waiting.items {
+	for _, t := range s.waiting {
 		t.close()
 	}
-	s.waiting.items = nil
+	s.waiting = nil
 }
 
 // close ends the goroutine of t when it waits for its turn the next time.
@@ -159,7 +149,7 @@ func (s *turns) give(t *task) {
 
 // settle gives turns until no task asks for one. Only the main goroutine calls it, when all others wait.
 func (s *turns) settle() {
-	for {
+	for !s.endless {
 		t := s.first()
 		if t == nil {
 			return
@@ -172,16 +162,16 @@ func (s *turns) settle() {
 func (s *turns) first() *task {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.waiting.items) == 0 {
+	if len(s.waiting) == 0 {
 		return nil
 	}
-	return s.waiting.pop()
+	return heap.Pop(&s.waiting).(*task)
 }
 
-// beforeTask reports which of two tasks that ask at the same instant comes first.
-func beforeTask(t, u **task) bool {
-	a, b := (*t).request.number, (*u).request.number
-	return a < b || a == b && slices.Compare((*t).order, (*u).order) < 0
+// before reports which of two tasks that ask at the same instant comes first.
+func (t *task) before(u *task) bool {
+	a, b := t.request.number, u.request.number
+	return a < b || a == b && slices.Compare(t.order, u.order) < 0
 }
 
 // An event is what the run does at an instant: it gives a task the turn, or calls a function.
@@ -194,66 +184,19 @@ type event struct {
 
 func (e *event) before(f *event) bool { return e.at < f.at || e.at == f.at && e.seq < f.seq }
 
-// An eventHeap has the events to come, the next one first.
-type eventHeap struct {
-	minHeap[event]
-	seq int64
-}
+// A minHeap implements [heap.Interface]: its first element is before all others.
+type minHeap[T interface{ before(T) bool }] []T
 
-func (h *eventHeap) push(e event) {
-	h.seq++
-	e.seq = h.seq
-	h.minHeap.push(e)
-}
+func (h minHeap[T]) Len() int           { return len(h) }
+func (h minHeap[T]) Less(i, j int) bool { return h[i].before(h[j]) }
+func (h minHeap[T]) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *minHeap[T]) Push(x any)        { *h = append(*h, x.(T)) }
 
-// hasten moves the events that give a task the turn to an instant, if they are later. They keep the order in which they
-// were pushed.
-func (h *eventHeap) hasten(to time.Duration) {
-	events := h.items
-	h.items = nil
-	for _, e := range events {
-		if e.task != nil {
-			e.at = min(e.at, to)
-		}
-		h.minHeap.push(e)
-	}
-}
-
-// A minHeap has elements of which the first is before all others.
-type minHeap[T any] struct {
-	items  []T
-	before func(a, b *T) bool
-}
-
-func (h *minHeap[T]) push(x T) {
-	h.items = append(h.items, x)
-	for i := len(h.items) - 1; i > 0; {
-		up := (i - 1) / 2
-		if !h.before(&h.items[i], &h.items[up]) {
-			return
-		}
-		h.items[i], h.items[up] = h.items[up], h.items[i]
-		i = up
-	}
-}
-
-// pop removes the first element. There must be one.
-func (h *minHeap[T]) pop() T {
-	var none T
-	top, last := h.items[0], len(h.items)-1
-	h.items[0], h.items[last] = h.items[last], none
-	h.items = h.items[:last]
-	for i := 0; ; {
-		least := i
-		for _, down := range [2]int{2*i + 1, 2*i + 2} {
-			if down < last && h.before(&h.items[down], &h.items[least]) {
-				least = down
-			}
-		}
-		if least == i {
-			return top
-		}
-		h.items[i], h.items[least] = h.items[least], h.items[i]
-		i = least
-	}
+// Pop removes the last element.
+func (h *minHeap[T]) Pop() any {
+	last := len(*h) - 1
+	x := (*h)[last]
+	clear((*h)[last:])
+	*h = (*h)[:last]
+	return x
 }

@@ -17,11 +17,7 @@ import (
 	"github.com/weir-go/weir/strategies/hedge"
 )
 
-func newTurns() *turns {
-	s := &turns{asked: make(chan struct{}, 1)}
-	s.waiting.before = beforeTask
-	return s
-}
+func newTurns() *turns { return &turns{asked: make(chan struct{}, 1)} }
 
 // Tasks that something wakes at the same instant run one after the other, by their numbers.
 func TestTurns_Order(t *testing.T) {

@@ -97,6 +97,8 @@ func TestLog_Levels(t *testing.T) {
 		assert.Len(t, lines, 1, severity)
 		assert.True(t, strings.HasPrefix(lines[0], "level="+level+" "), lines[0])
 	}
+	event.Severity = 99 // of a strategy of the program
+	assert.Empty(t, logged(t, telemetry.Options{}, slog.LevelDebug, event))
 }
 
 func TestOptions_ResultFormatter(t *testing.T) {

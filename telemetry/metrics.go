@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"slices"
+	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
 
@@ -84,6 +85,9 @@ type metrics struct {
 	executions, attempts, events, requests, leases seriesSet[key]
 
 	circuits circuits
+
+	mu      sync.Mutex
+	removed []pipeline.Source // the pipelines that were removed last, the oldest first
 }
 
 func (m *metrics) init(maxSeries int) {
@@ -150,13 +154,25 @@ func (m *metrics) count(ctx context.Context, e *pipeline.Event, errorType string
 
 // forget removes the series of the pipeline and instance of id, or only those of one strategy if id has one. Two events outlive the
 // pipeline: a reader such as Prometheus comes later than the last execution ends, and would never see that the pipeline was removed or
-// not closed cleanly.
+// not closed cleanly. They stay until as many pipelines as a tenth of the limit were removed later: otherwise they would take up the
+// limit one by one, and leave no series to new pipelines.
 func (m *metrics) forget(id pipeline.Source) {
 	of := func(s pipeline.Source) bool {
-		return s.Pipeline == id.Pipeline && s.Instance == id.Instance && (id.Strategy == "" || s.Strategy == id.Strategy)
+		return withoutStrategy(s) == withoutStrategy(id) && (id.Strategy == "" || s.Strategy == id.Strategy)
 	}
+	outlives := func(k key) bool { return k.event == "OnPipelineRemoved" || k.event == "DisposeFailed" }
 	for _, set := range []*seriesSet[key]{&m.executions, &m.attempts, &m.events, &m.requests, &m.leases} {
-		set.remove(func(k key) bool { return of(k.source) && k.event != "OnPipelineRemoved" && k.event != "DisposeFailed" })
+		set.remove(func(k key) bool { return of(k.source) && !outlives(k) })
 	}
 	m.circuits.forget(id)
+	if id.Strategy != "" {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.removed = append(slices.DeleteFunc(m.removed, of), id)
+	if n := len(m.removed) - max(m.events.limit/10, 1); n > 0 {
+		m.events.remove(func(k key) bool { return outlives(k) && slices.Contains(m.removed[:n], withoutStrategy(k.source)) })
+		m.removed = slices.Delete(m.removed, 0, n)
+	}
 }

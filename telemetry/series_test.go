@@ -177,6 +177,27 @@ func TestForget_KeepsThatAPipelineWasRemoved(t *testing.T) {
 	assert.Contains(t, counts(), "jobs <nil>", "the overflow")
 }
 
+// However many pipelines were removed, a new one has room for its own series.
+func TestForget_RemovedPipelinesLeaveRoom(t *testing.T) {
+	l, reader := started(t, telemetry.Options{MaxSeries: 20})
+	report := func(name, event string) {
+		l.Hooks().OnEvent(t.Context(), pipeline.Event{Name: event, Severity: pipeline.SeverityWarning, Source: pipeline.Source{Pipeline: name}})
+	}
+	for n := range 30 {
+		name := fmt.Sprint("p", n)
+		report(name, "OnPipelineRemoved")
+		l.Hooks().Forget(pipeline.Source{Pipeline: name})
+	}
+	report("new", "OnReload")
+	events := collect(t, reader)["weir.strategy.events"]
+	var names []any
+	for _, p := range events.points {
+		assert.NotContains(t, p.attributes, "otel.metric.overflow")
+		names = append(names, p.attributes["pipeline.name"])
+	}
+	assert.ElementsMatch(t, []any{"p28", "p29", "new"}, names, "the last tenth of the limit is still there")
+}
+
 // A pipeline beyond the bound can get its own series while it holds a lease.
 func TestOnMeasurement_BeyondMaxSeries(t *testing.T) {
 	l, reader := started(t, telemetry.Options{MaxSeries: 1})

@@ -85,8 +85,8 @@ func (t *Telemetry) Close() error { return t.callback.Unregister() }
 //   - InForce exports the state of the circuits of a pipeline, and of the pipelines that it contains, from now on, and begins
 //     the counters of their rate limiters at 0.
 //   - Forget drops all series of the pipeline and instance. If the source has a Strategy, it drops the series of that strategy
-//     only. Later events of that pipeline count from 0. The counts of OnPipelineRemoved and DisposeFailed stay, because a
-//     reader that comes later would never see them. The SDK keeps what a histogram has recorded and cannot remove it: a reader
+//     only. Later events of that pipeline count from 0. The counts of OnPipelineRemoved and DisposeFailed stay
+//     until a tenth of MaxSeries other pipelines were removed, because a reader that comes later would never see them. The SDK keeps what a histogram has recorded and cannot remove it: a reader
 //     of cumulative temporality, such as Prometheus, continues to see the unchanged durations of a removed pipeline.
 func (t *Telemetry) Hooks() pipeline.Hooks { return t.hooks }
 
@@ -201,9 +201,10 @@ func (t *Telemetry) complete(ctx context.Context, o *occurrence) {
 		o.extra = t.options.Enrich(ctx, o.Event, nil)
 	}
 	if t.options.SeverityFunc != nil {
-		if o.Severity = t.options.SeverityFunc(o.Event); o.Severity > pipeline.SeverityCritical {
-			o.Severity = pipeline.SeverityNone
-		}
+		o.Severity = t.options.SeverityFunc(o.Event)
+	}
+	if o.Severity > pipeline.SeverityCritical { // a strategy of the program, too, can report what is no severity
+		o.Severity = pipeline.SeverityNone
 	}
 }
 

@@ -10,10 +10,6 @@
 //
 // That runs each variant and the first one at the same time, each with half of the connections. On a busy machine, a request costs
 // more the fewer there are, and only this ratio of processor time can be repeated.
-//
-//	go run ./bench/gateway -faults
-//
-// That compares what clients get if the server behind is faulty, also with nginx and caddy if they are installed. See faults.go.
 package main
 
 import (
@@ -52,7 +48,6 @@ func main() {
 	flag.IntVar(&o.threads, "threads", 2, "how many threads the load has")
 	flag.StringVar(&o.only, "only", "", "run only the first variant and those whose name contains this")
 	flag.BoolVar(&o.beside, "beside", false, "run each variant and the first one at the same time")
-	flag.BoolVar(&o.faults, "faults", false, "compare what clients get if the server behind is faulty")
 	flag.Parse()
 	var err error
 	switch *role {
@@ -61,11 +56,7 @@ func main() {
 	case "plain":
 		err = serve(*listen, plain(*to))
 	default:
-		if o.faults {
-			err = o.compareFaults()
-		} else {
-			err = o.run()
-		}
+		err = o.run()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "gateway:", err)
@@ -94,7 +85,7 @@ func plain(to string) http.Handler {
 	if err != nil {
 		panic(err)
 	}
-	proxy := &httputil.ReverseProxy{
+	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
 			r.SetXForwarded()
@@ -105,14 +96,6 @@ func plain(to string) http.Handler {
 			DisableCompression: true, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 1024, IdleConnTimeout: time.Minute,
 		},
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/slow" { // see faults.go
-			ctx, cancel := context.WithTimeout(r.Context(), patience)
-			defer cancel()
-			r = r.WithContext(ctx)
-		}
-		proxy.ServeHTTP(w, r)
-	})
 }
 
 // A bufferPool is what the gateway has, too.
@@ -132,7 +115,7 @@ type options struct {
 	duration                     time.Duration
 	rounds, connections, threads int
 	only                         string
-	beside, faults               bool
+	beside                       bool
 }
 
 // A variant is a proxy to measure.

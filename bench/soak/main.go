@@ -14,12 +14,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"os/signal"
 	"runtime"
@@ -134,45 +132,5 @@ func (s *soak) checkUsage(before resources) {
 	}
 	if now.heap > before.heap+64<<20 {
 		s.violation("%d MiB are in use at the end, %d were at the beginning", now.heap>>20, before.heap>>20)
-	}
-}
-
-// safely runs f on another goroutine, so that a panic or a Goexit of a hook ends nothing else.
-func safely(f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer func() {
-			// A strategy may have wrapped the panic of a hook in another value.
-			if p := recover(); p != nil && !strings.Contains(fmt.Sprint(p), errHook.Error()) {
-				panic(p)
-			}
-		}()
-		f()
-	}()
-	<-done
-}
-
-var errHook = errors.New("soak: a hook panics")
-
-// misbehave panics in one of onceIn calls, and ends the goroutine in another one.
-func misbehave(onceIn int) {
-	switch rand.IntN(onceIn) {
-	case 0:
-		panic(errHook)
-	case 1:
-		runtime.Goexit()
-	}
-}
-
-// pause waits for a random time up to d. It reports whether ctx has not ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(time.Duration(rand.Int64N(int64(d) + 1)))
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }

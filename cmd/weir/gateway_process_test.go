@@ -224,7 +224,8 @@ func TestGateway(t *testing.T) {
     - {match: /unasked, upstream: server, policies: [unasked]}
 `, `
 limiters: {per-key: {partitioned: {key: api, each: {fixed_window: {permit_limit: 2, window: 1h}}}}}
-`))
+`), "-admin", ":0")
+	assert.Regexp(t, `^127\.0\.0\.1:`, p.admin, "without a host, no other machine can connect")
 	for i, want := range []int{200, 200, 429} {
 		resp, body := get(t, p.url("/orders/7"), "X-Api-Key", "secret")
 		require.Equal(t, want, resp.StatusCode, body)

@@ -225,11 +225,11 @@ func (s *simulation) run() int {
 	var r report = after
 	check := func(e simulate.Expectation) error { return e.Check(after) }
 	if before != nil {
-		comparison := simulate.Compare(before, after)
-		comparison.BeforeName, comparison.AfterName = s.against, s.file
+		before.Name, after.Name = s.against, s.file
 		if a, b := filepath.Base(s.against), filepath.Base(s.file); a != b {
-			comparison.BeforeName, comparison.AfterName = a, b
+			before.Name, after.Name = a, b
 		}
+		comparison := simulate.Compare(before, after)
 		r = comparison
 		check = func(e simulate.Expectation) error { return e.CheckComparison(comparison) }
 	}

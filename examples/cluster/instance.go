@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
@@ -18,6 +19,9 @@ import (
 	"github.com/weir-go/weir/store/weirredis"
 	"github.com/weir-go/weir/tools/testserver"
 )
+
+// rule is the limit that the instances share. That it is shared is said only in newLimiter.
+var rule = limiter.FixedWindowOptions{PermitLimit: 60, Window: 2 * time.Second}
 
 // serve runs one instance, a web service whose calls go through the shared limiter, until ctx is done.
 func serve(ctx context.Context, url, address string) error {

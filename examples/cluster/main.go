@@ -6,8 +6,7 @@
 //	go run ./examples/cluster
 //
 // The limiter's state is in Redis or PostgreSQL: in the server that WEIR_REDIS_URL or
-// WEIR_POSTGRES_URL names, or else in one that is started from PATH or by Docker and stopped
-// at the end.
+// WEIR_POSTGRES_URL names, or else in one that is started from PATH and stopped at the end.
 package main
 
 import (
@@ -27,10 +26,6 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/tools/testserver"
 )
-
-// rule is the limit that the instances share. That it is shared is said only in instance.go,
-// where the limiter is made.
-var rule = limiter.FixedWindowOptions{PermitLimit: 60, Window: 2 * time.Second}
 
 const (
 	instances = 3

@@ -11,7 +11,7 @@
 // releases it, so that the jobs of two batches are never mixed.
 //
 // Both need PostgreSQL: the server that WEIR_POSTGRES_URL names, or else one that is
-// started from PATH or by Docker and stopped at the end. Their tables are in a new schema,
+// started from PATH and stopped at the end. Their tables are in a new schema,
 // which is dropped at the end and on Ctrl-C.
 package main
 

@@ -10,8 +10,8 @@
 // rows, and at the end the successes against the allowed number and how long the requests took. It ends with status 1 if one
 // success too many was granted, and with 2 if it could not find out.
 //
-// PostgreSQL is the server that WEIR_POSTGRES_URL names, or else one that is started from PATH or by Docker
-// and stopped at the end. In a server that is named, the program uses a schema of its own, which it drops at the end.
+// PostgreSQL is the server that WEIR_POSTGRES_URL names, or else one that is started from PATH and stopped at the
+// end. In a server that is named, the program uses a schema of its own, which it drops at the end.
 //
 // The parts can be run alone, as deploy/ does:
 //
@@ -41,10 +41,6 @@ import (
 
 	"github.com/weir-go/weir/tools/testserver"
 )
-
-// postgresURL is the environment variable with the URL of PostgreSQL. A flag shows its value, which can have a password, to
-// all users of the machine.
-const postgresURL = "WEIR_POSTGRES_URL"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

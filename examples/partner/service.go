@@ -24,12 +24,9 @@ const (
 	postRoute = "POST /items/create"
 )
 
-// limiterError is the field of the header that says why a limiter has not decided: a code of PostgreSQL, or one of these.
-const (
-	limiterError = "Limiter-Error"
-	storeAway    = "store away" // weir's
-	undecided    = "timeout"    // a SQL variant's
-)
+// postgresURL is the environment variable with the URL of PostgreSQL. A flag shows its value, which can have a password, to
+// all users of the machine.
+const postgresURL = "WEIR_POSTGRES_URL"
 
 // serveOptions are the options of an instance.
 type serveOptions struct {

@@ -92,6 +92,13 @@ func (s *signals) close() {
 	}
 }
 
+// limiterError is the field of the header that says why a limiter has not decided: a code of PostgreSQL, or one of these.
+const (
+	limiterError = "Limiter-Error"
+	storeAway    = "store away" // weir's
+	undecided    = "timeout"    // a SQL variant's
+)
+
 // observe traces and logs the requests of a route.
 func (s *signals) observe(route string, next http.Handler) http.Handler {
 	_, path, _ := strings.Cut(route, " ")

@@ -33,7 +33,7 @@ var limiters = []struct {
 
 // drawLimiters draws what the limiters do under the same burst. A call takes 100 ms, so that ten at a time are 100 a second.
 func drawLimiters(ctx context.Context, w io.Writer) error {
-	var results []simulate.Named
+	var results []*simulate.Result
 	for _, l := range limiters {
 		r, err := simulate.Run(ctx, simulate.Scenario{
 			Config: func(*simulate.Setup) (registry.Change, error) {
@@ -53,7 +53,8 @@ func drawLimiters(ctx context.Context, w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		results = append(results, simulate.Named{Name: l.name, Result: r})
+		r.Name = l.name
+		results = append(results, r)
 	}
 	return simulate.WriteResultsSVG(w, "Four limiters under the same burst", results...)
 }

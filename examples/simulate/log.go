@@ -35,9 +35,9 @@ func clients() []client {
 
 var paths = []string{"/", "/search", "/items/17", "/items/204", "/cart", "/orders"}
 
-// writeLog writes twenty minutes of requests in the combined log format. It writes the same each time.
+// writeLog writes ten minutes of requests in the combined log format. It writes the same each time.
 func writeLog(w io.Writer) error {
-	const length = 20 * time.Minute
+	const length = 10 * time.Minute
 	type entry struct {
 		at     time.Duration
 		client *client

@@ -24,6 +24,20 @@ func Of(ctx context.Context) error {
 	}
 }
 
+// NotBegun is Of for an execution that has called nothing: a circuit breaker does not count its error.
+func NotBegun(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return notBegunError{Of(ctx)}
+}
+
+type notBegunError struct{ error }
+
+func (e notBegunError) Unwrap() error { return e.error }
+
+func (notBegunError) NotCalled() bool { return true }
+
 // Closed reports whether a channel on which nothing is sent, such as that of Done, is closed.
 func Closed(c <-chan struct{}) bool {
 	select {

@@ -6,6 +6,9 @@
 // from the context of the execution ([WithRandom]), or from a [Maker] for what runs in the background. Hashes with a random
 // seed, which decide what key a keyed limiter forgets: while a simulation runs, new limiters use [Hash].
 //
+// What limiters grant is told, too ([Granted]): a function of the program that says the number could say another one if it were
+// asked a second time.
+//
 // The registry has the other half of the door: if its listener has a method Interpose, that puts steps between strategies.
 package deterministic
 
@@ -35,6 +38,16 @@ func Take(ctx context.Context) {
 	}
 	if t, ok := ctx.Value(TurnKey{}).(Taker); ok {
 		t.Take()
+	}
+}
+
+// Granted tells the simulated execution of ctx how many permits a limiter has granted it, if its Taker has a method Granted.
+func Granted(ctx context.Context, permits int) {
+	if Runs.Load() == 0 {
+		return
+	}
+	if t, ok := ctx.Value(TurnKey{}).(interface{ Granted(permits int) }); ok {
+		t.Granted(permits)
 	}
 }
 

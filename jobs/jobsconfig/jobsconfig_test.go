@@ -33,10 +33,9 @@ limiters:
     min_limit: 1000
     max_limit: 5000
     max_keys: 7
-    at_once: true
   - dynamic_window: other
     interval: 1500ms
-    limit: 4
+    capacity: 4
 throttles:
   - kinds: [newsletter_*, digest]
     strict: true
@@ -59,8 +58,8 @@ const configJSON = `{
     {"fixed_window": "api", "limit": 5000, "interval": "1h"},
     {"sliding_window": "api", "limit": 4, "interval": "60m", "buckets": 3},
     {"dynamic_window": "newsletter", "interval": "1h", "buckets": 60, "capacity": 10000, "min_limit": 1000, "max_limit": 5000,
-      "max_keys": 7, "at_once": true},
-    {"dynamic_window": "other", "interval": "1.5s", "limit": 4}
+      "max_keys": 7},
+    {"dynamic_window": "other", "interval": "1.5s", "capacity": 4}
   ],
   "throttles": [
     {"kinds": ["newsletter_*", "digest"], "strict": true, "cancel": true, "min_delay": "90s", "limits": [
@@ -80,8 +79,8 @@ func TestParse(t *testing.T) {
 			{Semaphore: "smtp", MaxCount: 10},
 			{FixedWindow: "api", Limit: 5000, Interval: time.Hour},
 			{SlidingWindow: "api", Limit: 4, Interval: time.Hour, Buckets: 3},
-			{DynamicWindow: "newsletter", Interval: time.Hour, Buckets: 60, Capacity: 10_000, MinLimit: 1000, MaxLimit: 5000, MaxKeys: 7, AtOnce: true},
-			{DynamicWindow: "other", Interval: 1500 * time.Millisecond, Limit: 4},
+			{DynamicWindow: "newsletter", Interval: time.Hour, Buckets: 60, Capacity: 10_000, MinLimit: 1000, MaxLimit: 5000, MaxKeys: 7},
+			{DynamicWindow: "other", Interval: 1500 * time.Millisecond, Capacity: 4},
 		},
 		Throttles: []jobs.KindThrottle{
 			{Kinds: []string{"newsletter_*", "digest"}, Throttle: jobs.Throttle{Strict: true, Cancel: true, MinDelay: 90 * time.Second,
@@ -167,7 +166,7 @@ func TestParse_NamesTheField(t *testing.T) {
 		{"limiters: [{semaphore: a, max_count: 1, limit: 2}]", "limiters[0] must have only the options of a semaphore"},
 		{"limiters: [{fixed_window: a, limit: 1, interval: 1s, buckets: 1}]", "limiters[0] must have only the options of a fixed window"},
 		{"limiters: [{sliding_window: a, limit: 1, interval: 1s, buckets: 1, capacity: 5}]", "must have only the options of a sliding window"},
-		{"limiters: [{dynamic_window: a, limit: 1, interval: 1s, max_count: 5}]", "must have only the options of a dynamic window"},
+		{"limiters: [{dynamic_window: a, capacity: 1, interval: 1s, max_count: 5}]", "must have only the options of a dynamic window"},
 		{"limiters: [{semaphore: a, max_count: 1}, {semaphore: a, max_count: 1}]", `limiters[1] must not set this semaphore a second time, got "a"`},
 		{"limiters: [&a {semaphore: a, max_count: 1}, *a]", `limiters[1] must not set this semaphore a second time, got "a"`},
 		{`limiters: [{semaphore: "a\0b", max_count: 1}]`, `limiters[0].semaphore must be valid UTF-8 without control characters, got "a\x00b"`},

@@ -182,7 +182,7 @@ func TestNew_WithoutThrottler(t *testing.T) { assert.Nil(t, New(nil)) }
 
 func TestOptionsText(t *testing.T) {
 	for options, want := range map[string]string{
-		`{}`: "", `{"max_count": 3}`: "max_count 3", `{"limit":5,"interval":60000000000,"at_once":true}`: "at_once true, interval 1m0s, limit 5",
+		`{}`: "", `{"max_count": 3}`: "max_count 3", `{"limit":5,"interval":60000000000,"buckets":3}`: "buckets 3, interval 1m0s, limit 5",
 		`{"interval":"soon"}`: `interval "soon"`, `[1]`: `[1]`, ``: ``,
 	} {
 		assert.Equal(t, want, optionsText(json.RawMessage(options)), options)

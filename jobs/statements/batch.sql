@@ -27,25 +27,24 @@ select set_config('idle_in_transaction_session_timeout', '5000', true), set_conf
 {{end}}
 
 {{define "Lock"}}
-select k.id, l.id, l.type, l.version, l.options::text, k.key, k.state, k.hold, k.waiting
-  from {{.Keys}} k join {{.Limiters}} l on l.id = k.limiter where k.id = any($1) order by k.id for update of k
-{{end}}
-
-{{define "LockWindows"}}
 select from {{.Keys}} where id = any($1) order by id for update
 {{end}}
 
+-- A statement of its own, which sees what was written before the locks.
+{{define "Locked"}}
+select k.id, l.id, l.type, l.version, l.options::text, k.key, k.state, k.hold, k.waiting
+  from {{.Keys}} k join {{.Limiters}} l on l.id = k.limiter where k.id = any($1)
+{{end}}
+
 {{define "Released"}}
-delete from {{.Holders}} d using (
-  select h.key, h.owner, h.job from unnest($1::bigint[], $2::timestamptz[]) q (job, attempted)
-  join {{.Holders}} h on h.job = q.job and h.attempted = q.attempted where h.mode = 0 for update of h skip locked) e
-  where d.key = e.key and d.owner = e.owner and d.job = e.job
+delete from {{.Holders}} d using unnest($1::bigint[], $2::timestamptz[]) q (job, attempted)
+  where d.job = q.job and d.attempted = q.attempted and d.mode = 0
   returning d.key, d.owner, (extract(epoch from clock_timestamp() - d.acquired) * 1000000)::bigint,
     exists (select from {{.Waiters}} w where w.key = d.key)
 {{end}}
 
 {{define "Dynamic"}}
-select k.id, k.limiter, k.key, k.state, k.waiting from {{.Keys}} k
+select k.id, k.limiter, k.key, k.state from {{.Keys}} k
   where k.limiter = any(array(select r.limiter from {{.Keys}} r where r.id = any($1))) and (k.state <> '' or k.id = any($2))
 {{end}}
 
@@ -55,10 +54,9 @@ select (extract(epoch from clock_timestamp()) * 1000000)::bigint
 
 -- Under the same condition as in holders. If a row is being renewed, the statement waits for that and leaves the row.
 {{define "Overdue"}}
-delete from {{.Holders}} d using unnest($1::bigint[], $2::bigint[]) q (key, enough),
-    {{.Keys}} k, {{.Limiters}} l
+delete from {{.Holders}} d using unnest($1::bigint[]) q (key), {{.Keys}} k, {{.Limiters}} l
   where k.id = q.key and l.id = k.limiter and d.key = q.key and d.mode <> 1 and d.until <= clock_timestamp()
-  and (select count(*) from {{.Holders}} c where c.key = q.key) + $3 >= least(q.enough, coalesce((l.options->>'max_count')::bigint, 1))
+  and (select count(*) from {{.Holders}} c where c.key = q.key) + $2 >= least(10000, coalesce((l.options->>'max_count')::bigint, 1))
 {{end}}
 
 {{define "OwnHolders"}}
@@ -69,19 +67,18 @@ select h.key, h.owner, h.job, h.mode, {{template "held"}}, (extract(epoch from h
 {{end}}
 
 -- For each key the number of its rows, as a row with mode -1. Then the rows themselves, but only for keys that could
--- become full if all requests were granted, and for keys with more rows than enough, so that the rows that no longer
--- count are removed.
+-- become full if all requests were granted, and for keys with ten thousand rows, so that rows that no longer count are
+-- removed.
 {{define "Holders"}}
 with c as materialized (
-    select q.key, q.enough, (select count(*) from {{.Holders}} h where h.key = q.key) as n
-    from unnest($1::bigint[], $2::bigint[]) q (key, enough))
+    select q.key, (select count(*) from {{.Holders}} h where h.key = q.key) as n from unnest($1::bigint[]) q (key))
   select c.key, '', 0::bigint, -1::smallint, false, c.n, 0::bigint from c
   union all
   select h.key, h.owner, h.job, h.mode, {{template "held"}}, (extract(epoch from h.acquired) * 1000000)::bigint,
     coalesce((extract(epoch from j.finalized_at) * 1000000)::bigint, 0)
   from c join {{.Keys}} k on k.id = c.key join {{.Limiters}} l on l.id = k.limiter
   cross join lateral (select * from {{.Holders}} h where h.key = c.key
-    and (c.n > c.enough or c.n + $3 >= coalesce((l.options->>'max_count')::bigint, 1)) offset 0) h
+    and c.n + $2 >= least(10000, coalesce((l.options->>'max_count')::bigint, 1)) offset 0) h
   left join {{.River}} j on j.id = h.job
 {{end}}
 
@@ -91,13 +88,11 @@ select j.id, case when j.state = 'running' then j.attempted_at end from unnest($
 {{end}}
 
 {{define "WaitersOfJobs"}}
-select key, job, (extract(epoch from since) * 1000000)::bigint, (extract(epoch from wake) * 1000000)::bigint, (extract(epoch from earliest) * 1000000)::bigint, coalesce(bucket, -1), in_worker, version
-  from {{.Waiters}} where job = any($1)
+select {{template "waiter"}} from {{.Waiters}} w where w.job = any($1)
 {{end}}
 
 {{define "Waiters"}}
-select w.key, w.job, (extract(epoch from w.wake) * 1000000)::bigint, (extract(epoch from w.earliest) * 1000000)::bigint, w.in_worker
-  from unnest($1::bigint[]) q (key)
+select {{template "waiter"}} from unnest($1::bigint[]) q (key)
   cross join lateral (select * from {{.Waiters}} w where w.key = q.key order by w.job limit 1000) w order by w.key, w.job
 {{end}}
 
@@ -115,13 +110,6 @@ with pulled as (update {{.River}} set state = 'available', scheduled_at = now() 
       or j.state in ('available', 'scheduled') and j.scheduled_at > now() then 1
     when j.state = 'available' then 0 else 3 end
   from unnest($1::bigint[]) q (id) left join pulled p on p.id = q.id left join {{.River}} j on j.id = q.id
-{{end}}
-
--- Of the first waiters of keys, those whose jobs never come back.
-{{define "FinishedWaiters"}}
-select w.key, w.job from unnest($1::bigint[]) q (key)
-  cross join lateral (select w.key, w.job from {{.Waiters}} w where w.key = q.key order by w.job limit 1000) w
-  left join {{.River}} j on j.id = w.job where j.id is null or j.finalized_at is not null
 {{end}}
 
 {{define "SaveKeys"}}
@@ -152,8 +140,8 @@ delete from {{.Waiters}} w using unnest($1::bigint[], $2::bigint[]) q (key, job)
 {{define "SaveWaiters"}}
 insert into {{.Waiters}} (key, job, wake, earliest, since, bucket, in_worker, version)
   select q.key, q.job, to_timestamp(q.wake / 1000000.0), to_timestamp(q.earliest / 1000000.0), clock_timestamp(), nullif(q.bucket, -1), q.in_worker, q.version
-  from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::boolean[], $7::bigint[])
-    q (key, job, wake, earliest, bucket, in_worker, version)
+  from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::boolean[], $8::bigint[])
+    q (key, job, since, wake, earliest, bucket, in_worker, version)
   on conflict (key, job) do update set wake = excluded.wake, earliest = excluded.earliest, bucket = excluded.bucket,
     in_worker = excluded.in_worker, version = excluded.version
 {{end}}

@@ -209,6 +209,8 @@ var scripts = []testCase{
 		script: "refund 4; refund 4; refund 4; take 3; refund 1; take 1; deny 1"},
 	{name: "a refund serves the queue", rule: "Refunds", needs: Refund | Queue,
 		script: "refund 4 {wait a 3}; served a; take 1; deny 1"},
+	{name: "permits that were held and refunded were in use", rule: "Common 9", kinds: []Kind{Concurrency}, needs: Refund | Idle,
+		script: "refund 1 {at 2, busy}; idle 2"},
 	{name: "a refund takes the success back", rule: "Common 8", kinds: timedKinds, needs: Refund | Statistics,
 		script: "take 1; refund 2; stats 3 0 1 0"},
 	{name: "a refund goes back into the window that it came from, and is lost when that is over", rule: "Refunds",

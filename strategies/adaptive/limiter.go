@@ -11,7 +11,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
-	"github.com/weir-go/weir/strategies/internal/learning"
+	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
 // A Limiter is a concurrency limiter that computes its limit from how long executions take, see the package comment. Make
@@ -122,13 +122,13 @@ func (l *Limiter) measure(n int) samples {
 }
 
 // settle makes the engine learn from a grant, and releases its permits.
-func (l *Limiter) settle(g *grant, o learning.Outcome) {
+func (l *Limiter) settle(g *grant, o judge.Outcome) {
 	l.record(g, o)
 	for _, permit := range g.samples.others {
 		permit.Drop()
 	}
 	change := l.adoptLimit()
-	if o == learning.Refunded { // after adoptLimit, so that waiters get permits by the new limit
+	if o == judge.Refunded { // after adoptLimit, so that waiters get permits by the new limit
 		g.permits.Refund()
 	} else {
 		g.permits.Release()
@@ -138,7 +138,7 @@ func (l *Limiter) settle(g *grant, o learning.Outcome) {
 
 // learn makes the engine learn from a grant whose permits stay in use. The body of an HTTP response is read as fast as
 // the client wants, so the time that the engine learns from ends with the header.
-func (l *Limiter) learn(g *grant, o learning.Outcome) {
+func (l *Limiter) learn(g *grant, o judge.Outcome) {
 	l.record(g, o)
 	g.learned = true
 	g.samples.first, _ = l.engine.TryAcquirePermit() // the engine goes on counting the permits as in use
@@ -146,10 +146,10 @@ func (l *Limiter) learn(g *grant, o learning.Outcome) {
 }
 
 // record gives the engine the first permit of a grant back, with the time that it was held if that is a sample.
-func (l *Limiter) record(g *grant, o learning.Outcome) {
+func (l *Limiter) record(g *grant, o judge.Outcome) {
 	switch first := g.samples.first; {
 	case first == nil:
-	case o == learning.Success && !g.learned:
+	case o == judge.Success && !g.learned:
 		first.Record()
 	default:
 		first.Drop()
@@ -201,7 +201,7 @@ func (l *Limiter) Close() error { return l.permits.Close() }
 type grant struct {
 	done atomic.Bool
 	by   interface {
-		settle(g *grant, o learning.Outcome)
+		settle(g *grant, o judge.Outcome)
 	} // the limiter
 
 	// Of a Limiter:
@@ -212,7 +212,7 @@ type grant struct {
 }
 
 // settle hands the first outcome to the limiter.
-func (g *grant) settle(o learning.Outcome) {
+func (g *grant) settle(o judge.Outcome) {
 	if g.done.CompareAndSwap(false, true) {
 		g.by.settle(g, o)
 	}
@@ -220,7 +220,7 @@ func (g *grant) settle(o learning.Outcome) {
 
 // learn hands the outcome to the limiter, and leaves permits that are lent to the Release of the lease. Nothing else may
 // use the lease meanwhile.
-func (g *grant) learn(o learning.Outcome) {
+func (g *grant) learn(o judge.Outcome) {
 	if l, ok := g.by.(*Limiter); !ok {
 		g.settle(o) // a throttler lends nothing
 	} else if !g.learned {
@@ -229,9 +229,9 @@ func (g *grant) learn(o learning.Outcome) {
 }
 
 // Release, Refund, Succeeded and Lends implement [custom.Owner].
-func (g *grant) Release(int, int64)   { g.settle(learning.Success) }
-func (g *grant) Refund(int, int64)    { g.settle(learning.Refunded) }
-func (g *grant) Succeeded(int, int64) { g.learn(learning.Success) }
+func (g *grant) Release(int, int64)   { g.settle(judge.Success) }
+func (g *grant) Refund(int, int64)    { g.settle(judge.Refunded) }
+func (g *grant) Succeeded(int, int64) { g.learn(judge.Success) }
 func (g *grant) Lends() bool          { return g.permits.Acquired() }
 
 // The keys by which Fail and Ignore find the grant of a lease, also of a chain's. A chain keeps one value for each key.
@@ -251,14 +251,14 @@ func (g *grant) lease(n int, key limiter.MetadataKey[*grant]) limiter.Lease {
 //
 // Of the limiters of a chain the first [Limiter] and the first [Throttler] record the failure; a second one of the same
 // type counts a success.
-func Fail(l limiter.Lease) { settle(l, learning.Failure) }
+func Fail(l limiter.Lease) { settle(l, judge.Failure) }
 
 // Ignore releases the lease, and the limiter does not learn from its execution: the caller gave up, or it never began.
 // Otherwise it is like [Fail].
-func Ignore(l limiter.Lease) { settle(l, learning.Ignored) }
+func Ignore(l limiter.Lease) { settle(l, judge.Ignored) }
 
 // learn hands o to the limiters of l, and leaves the permits to the Release of l. Nothing else may use l meanwhile.
-func learn(l limiter.Lease, o learning.Outcome) {
+func learn(l limiter.Lease, o judge.Outcome) {
 	if g, ok := throttlerKey.From(l); ok {
 		g.learn(o)
 	}
@@ -269,7 +269,7 @@ func learn(l limiter.Lease, o learning.Outcome) {
 }
 
 // settle hands o to the limiters of l, and releases l.
-func settle(l limiter.Lease, o learning.Outcome) {
+func settle(l limiter.Lease, o judge.Outcome) {
 	defer l.Release() // the other leases of a chain, also if OnLimitChanged panics
 	if g, ok := throttlerKey.From(l); ok {
 		g.settle(o)

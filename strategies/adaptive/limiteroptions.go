@@ -33,6 +33,8 @@ type LimiterOptions struct {
 	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
 	// QueueOrder says which waiter is served first. The default is limiter.OldestFirst.
 	QueueOrder limiter.QueueOrder `json:"queue_order,omitempty" yaml:"queue_order,omitempty"`
+	// QueueLimitPerTenant is how many permits a tenant can wait for if QueueOrder is limiter.Fair. If 0, QueueLimit alone bounds it.
+	QueueLimitPerTenant int `json:"queue_limit_per_tenant,omitempty" yaml:"queue_limit_per_tenant,omitempty"`
 
 	// MinWindow is the shortest time between two changes of the limit. The default is 1 s.
 	MinWindow time.Duration `json:"min_window,omitempty" yaml:"min_window,omitempty" reload:"default=1s"`
@@ -94,10 +96,7 @@ func (o *LimiterOptions) Validate() error {
 		p.Add("MaxLimitFactor", f.MaxLimitFactor, "must be at least 1")
 	}
 	p.NotNegative("MaxLimitWindow", f.MaxLimitWindow)
-	p.AtLeast("QueueLimit", f.QueueLimit, 0)
-	if f.QueueOrder > limiter.NewestFirst {
-		p.Add("QueueOrder", f.QueueOrder, "must be OldestFirst or NewestFirst")
-	}
+	f.permits(1).Limits().ValidateQueue(&p)
 	p.Positive("MinWindow", f.MinWindow)
 	if f.MaxWindow < f.MinWindow {
 		p.Add("MaxWindow", f.MaxWindow, "must be at least {MinWindow}, which is %v", f.MinWindow)
@@ -128,5 +127,5 @@ func (o *LimiterOptions) engine() adaptivelimiter.AdaptiveLimiter[any] {
 
 // permits returns the options of the limiter that has the permits.
 func (o *LimiterOptions) permits(limit int) limiter.ConcurrencyOptions {
-	return limiter.ConcurrencyOptions{PermitLimit: limit, QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder}
+	return limiter.ConcurrencyOptions{PermitLimit: limit, QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder, QueueLimitPerTenant: o.QueueLimitPerTenant}
 }

@@ -3,13 +3,13 @@ package adaptive
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/internal/judge"
 	"github.com/weir-go/weir/strategies/internal/learning"
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
@@ -21,10 +21,10 @@ type Options struct {
 	// Permits returns the weight of an execution. If nil, each weighs 1. The limiter does not learn from an execution of
 	// weight 0. A weight below 0 is a [limiter.ErrPermitCount].
 	Permits func(ctx context.Context) int `json:"-" yaml:"-"`
-	// Handle reports whether an outcome is a failure. If nil, every error is a failure except [context.Canceled] and a
-	// rejection by a strategy further inside, such as a rate limiter's. The limiter ignores an outcome that is not a
-	// failure if it is such a rejection or a context error, or if the execution's context has ended; any other is a
-	// success. [pipeline.HandleResult] makes one of a function that knows the type of the results.
+	// Handle reports whether an outcome is a failure. If nil, every error is a failure except [context.Canceled], any error
+	// of an execution that its caller cancelled, and a rejection by a strategy further inside, such as a rate limiter's. The
+	// limiter ignores an outcome that is not a failure if it is such a rejection or a context error, or if the execution's
+	// context has ended; any other is a success. [pipeline.HandleResult] makes one of a function that knows the type of the results.
 	Handle func(result any, err error) bool `json:"-" yaml:"-"`
 	// OnRejected is called for every rejection, after the event. If it returns an error, the execution returns that error
 	// instead of the [ratelimit.RejectedError].
@@ -74,21 +74,12 @@ func (s *Strategy) Close() error {
 }
 
 // outcome returns how the result of an execution counts.
-func (s *Strategy) outcome(ctx context.Context, value any, err error) learning.Outcome {
-	switch handle := s.options.Handle; {
-	case err == nil && handle == nil && ctx.Err() == nil:
-		return learning.Success // most executions end here
-	case handle != nil && handle(value, err):
-		return learning.Failure
-	case pipeline.NotCalled(err):
-		return learning.Ignored
-	case handle == nil && err != nil && !errors.Is(err, context.Canceled):
-		return learning.Failure
-	case ctx.Err() != nil, pipeline.IsContextError(err):
-		return learning.Ignored
-	default:
-		return learning.Success
+func (s *Strategy) outcome(ctx context.Context, value any, err error) judge.Outcome {
+	o := judge.Counts(ctx, s.options.Handle, value, err)
+	if o == judge.Success && (ctx.Err() != nil || pipeline.IsContextError(err)) {
+		return judge.Ignored
 	}
+	return o
 }
 
 // A State is what [Strategy.Describe] returns as the state of a [Limiter] or a [Throttler].

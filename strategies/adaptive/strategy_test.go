@@ -74,7 +74,7 @@ func TestStrategy_Outcomes(t *testing.T) {
 		{name: "a timeout further in", err: &timeout.Error{After: 1}, want: "failure"},
 		{name: "a cancellation", err: fmt.Errorf("query: %w", context.Canceled), want: "nothing"},
 		{name: "a success after the caller gave up", cancel: true, want: "nothing"},
-		{name: "an error after the caller gave up", err: errBoom, cancel: true, want: "failure"},
+		{name: "an error after the caller gave up", err: errBoom, cancel: true, want: "nothing"},
 		{name: "handled", err: errBoom, handle: only(errBoom), want: "failure"},
 		{name: "not handled", err: errBoom, handle: only(errors.ErrUnsupported), want: "success"},
 		{name: "a deadline that is not handled", err: context.DeadlineExceeded, handle: only(errBoom), want: "nothing"},

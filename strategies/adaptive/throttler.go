@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/strategies/internal/learning"
+	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
 // ReasonFailureRate is the reason that a [Throttler] gives for a rejection.
@@ -143,15 +143,15 @@ func (t *Throttler) rejects(ctx context.Context) bool {
 }
 
 // settle makes the engine learn from a grant.
-func (t *Throttler) settle(_ *grant, o learning.Outcome) {
+func (t *Throttler) settle(_ *grant, o judge.Outcome) {
 	switch o {
-	case learning.Success:
+	case judge.Success:
 		t.engine.RecordSuccess()
 		t.learned.Store(int64(clock.Now()))
-	case learning.Failure:
+	case judge.Failure:
 		t.engine.RecordFailure()
 		t.learned.Store(int64(clock.Now()))
-	case learning.Refunded:
+	case judge.Refunded:
 		t.refund()
 	}
 	t.held.Add(-1)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
@@ -294,7 +295,7 @@ func (g *gate[O]) Execute(ctx context.Context, next pipeline.Next) (any, error) 
 		return proceed(ctx, next)
 	}
 	if ctx.Err() != nil { // a function of the options can have taken long
-		return nil, pipeline.ContextError(ctx)
+		return nil, ctxerr.NotBegun(ctx)
 	}
 	e, ok := g.injection(ctx, next)
 	if !ok {
@@ -303,7 +304,7 @@ func (g *gate[O]) Execute(ctx context.Context, next pipeline.Next) (any, error) 
 	e.Name, e.Severity = g.event, pipeline.SeverityInformation
 	next.Report(ctx, e)
 	clock.Sleep(ctx, e.Duration)
-	if e.Duration > 0 && ctx.Err() != nil {
+	if e.Duration > 0 && ctx.Err() != nil { // counts as a call that takes long
 		return nil, pipeline.ContextError(ctx)
 	}
 	if g.common.OnInjected != nil {
@@ -336,7 +337,7 @@ func (g *gate[O]) injects(ctx context.Context) bool {
 // proceed runs next after a function of the program or a wait, during which the context can have ended.
 func proceed(ctx context.Context, next pipeline.Next) (any, error) {
 	if ctx.Err() != nil { // the strategy that comes next need not check it
-		return nil, pipeline.ContextError(ctx)
+		return nil, ctxerr.NotBegun(ctx)
 	}
 	return next.Run(ctx)
 }

@@ -101,6 +101,7 @@ func TestLatency_EndsWithTheContext(t *testing.T) {
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.ErrorIs(t, err, cause)
 		assert.Equal(t, time.Second, time.Since(began))
+		assert.False(t, pipeline.NotCalled(err), "as a slow call")
 		assert.Equal(t, []string{"Chaos.OnLatency Information <nil> <nil> 30s"}, log)
 	})
 }

@@ -19,7 +19,7 @@
 //
 // EnabledFunc is called first, then RateFunc, then the random number is drawn. The context is checked before, after each
 // function, and again after what was injected. If it has ended, nothing is injected any more and nothing runs: the error
-// is [pipeline.ContextError].
+// is [pipeline.ContextError], and [pipeline.NotCalled] except during a latency, which stands for a call that takes long.
 //
 // # Order
 //

@@ -2,12 +2,12 @@ package circuitbreaker
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/internal/judge"
@@ -77,7 +77,7 @@ func (s *Strategy) Validate() error {
 // Execute runs next if the circuit lets it through, and counts the outcome. It implements [pipeline.Strategy].
 func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 	if ctx.Err() != nil { // not counted, because the deadline has passed before the call
-		return nil, pipeline.ContextError(ctx)
+		return nil, ctxerr.NotBegun(ctx)
 	}
 	if p := s.current.Load(); p.state == Closed && !s.controlChanged() {
 		return s.run(ctx, next, admission{phase: p}) // most executions go this way
@@ -136,47 +136,23 @@ func (s *Strategy) admit() admission {
 // run runs an execution that the circuit let through, and counts its outcome. The place of a probe is freed even if a
 // function of the options panics.
 func (s *Strategy) run(ctx context.Context, next pipeline.Next, a admission) (result any, err error) {
-	v, outcome := neither, error(nil)
+	v, outcome := judge.Ignored, error(nil)
 	defer func() {
 		switch {
 		case a.probe != nil:
 			s.countProbe(ctx, next, a, v, result, outcome)
-		case v == success:
+		case v == judge.Success:
 			a.phase.countSuccess()
-		case v == failure:
+		case v == judge.Failure:
 			s.countFailure(ctx, next, a.phase, result, outcome)
 		}
 	}()
 	s.announce(ctx, next, a.pending)
-	v, outcome = failure, pipeline.ErrAborted // stays if next or Handle panics or calls Goexit
+	v, outcome = judge.Failure, pipeline.ErrAborted // stays if next or Handle panics or calls Goexit
 	result, err = next.Run(ctx)
-	v = s.options.judge(ctx, result, err)
+	v = judge.Counts(ctx, s.options.Handle, result, err)
 	outcome = err
 	return result, err
-}
-
-// judge returns how an outcome counts, by the rules in the package comment.
-func (o *Options) judge(ctx context.Context, result any, err error) verdict {
-	handle := o.Handle
-	if handle != nil && handle(result, err) {
-		return failure
-	}
-	if err == nil {
-		return success
-	}
-	switch {
-	case pipeline.NotCalled(err), errors.Is(ctx.Err(), context.Canceled):
-		return neither // the error of a cancelled call need not match context.Canceled
-	case judge.Ended(ctx, err):
-		if handle == nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return failure // the deadline has passed during the call
-		}
-		return neither
-	case handle != nil:
-		return success
-	default:
-		return failure
-	}
 }
 
 // State returns [Statistics.State].
@@ -237,9 +213,9 @@ func (t Transition) isTooMuch(o *Options) bool {
 }
 
 // countProbe counts the outcome of a probe.
-func (s *Strategy) countProbe(ctx context.Context, next pipeline.Next, a admission, v verdict, result any, err error) {
+func (s *Strategy) countProbe(ctx context.Context, next pipeline.Next, a admission, v judge.Outcome, result any, err error) {
 	t := Transition{From: HalfOpen, HalfOpenAttempts: a.phase.attempts, Result: result, Err: err}
-	if v == failure {
+	if v == judge.Failure {
 		s.open(ctx, next, a.phase, clock.Now(), t)
 		return
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/saturate"
+	"github.com/weir-go/weir/strategies/internal/judge"
 	"github.com/weir-go/weir/strategies/internal/window"
 )
 
@@ -34,15 +35,6 @@ type phase struct {
 	running   []*probe // with a place, the one that began first at the front
 	succeeded int
 }
-
-// A verdict says how an outcome counts.
-type verdict uint8
-
-const (
-	neither verdict = iota // it does not count
-	success
-	failure
-)
 
 // A probe is an execution that a half-open circuit lets through.
 type probe struct{ began time.Duration }
@@ -135,9 +127,9 @@ func (p *phase) start(now time.Duration, places int) *probe {
 }
 
 // end frees the place of a probe that did not fail, if it has one, and returns how many have succeeded.
-func (p *phase) end(ended *probe, v verdict) (succeeded int) {
+func (p *phase) end(ended *probe, v judge.Outcome) (succeeded int) {
 	p.running = slices.DeleteFunc(p.running, func(r *probe) bool { return r == ended })
-	if v == success {
+	if v == judge.Success {
 		p.succeeded++
 	}
 	return p.succeeded

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/chaos"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
@@ -30,7 +31,17 @@ func full(t *testing.T) limiter.Limiter {
 func TestStrategy_NothingWasCalled(t *testing.T) {
 	in := func(l limiter.Limiter) pipeline.Strategy { return ratelimit.New(l, nil) }
 	retries := retry.New(&retry.Options{MaxDuration: time.Second, Delay: time.Minute})
+	slow := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+		time.Sleep(time.Second)
+		return next.Run(ctx)
+	})
+	slowed := func(s pipeline.Strategy) func(t *testing.T) []pipeline.Strategy {
+		return func(*testing.T) []pipeline.Strategy { return []pipeline.Strategy{slow, s} }
+	}
 	for name, inner := range map[string]func(t *testing.T) []pipeline.Strategy{
+		"the deadline passes before a circuit":  slowed(circuitbreaker.New(nil)),
+		"the deadline passes before a pipeline": slowed(pipeline.Embed(weir.Must(pipeline.New("", slow)))),
+		"the deadline passes before chaos":      slowed(chaos.NewFault(nil)),
 		"the caller's deadline ends the wait in a queue": func(t *testing.T) []pipeline.Strategy {
 			return []pipeline.Strategy{in(full(t))}
 		},

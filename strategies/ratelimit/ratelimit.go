@@ -10,12 +10,14 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/internal/holding"
 	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/rate"
+	"github.com/weir-go/weir/strategies/internal/judge"
 	"github.com/weir-go/weir/strategies/internal/learning"
 )
 
@@ -154,20 +156,21 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 	if err != nil || !lease.Acquired() {
 		return s.notGranted(ctx, next, lease, err, asked)
 	}
-	u := use{ctx: ctx, next: next, lease: lease, outcome: learning.Ignored}
+	u := use{ctx: ctx, next: next, lease: lease, outcome: judge.Ignored}
 	defer func() {
 		if !u.held {
 			s.release(u)
 		}
 	}()
+	deterministic.Granted(ctx, lease.Permits())
 	if next.Measuring() {
 		u.granted = clock.Now()
 		u.ended = next.Measure(ctx, pipeline.Event{Name: MeasureRequest, Duration: u.granted - asked})
 	}
-	u.outcome = learning.Failure // stays if next panics or calls Goexit
+	u.outcome = judge.Failure // stays if next panics or calls Goexit
 	result, err := next.Run(ctx)
 	if s.learning != nil {
-		u.outcome = learning.Ignored // stays if a function of the program panics
+		u.outcome = judge.Ignored // stays if a function of the program panics
 		u.outcome = s.learning.Outcome(ctx, result, err)
 	}
 	if h := holding.Of(ctx, lease.Lends(), result, err); h != nil {
@@ -181,7 +184,7 @@ type use struct {
 	ctx     context.Context
 	next    pipeline.Next
 	lease   limiter.Lease
-	outcome learning.Outcome
+	outcome judge.Outcome
 	held    bool                                        // a Holder releases the permits
 	granted time.Duration                               // by clock.Now; only if there is a Listener for measurements
 	ended   func(ctx context.Context, e pipeline.Event) // nil if no Listener wants to know the end
@@ -260,7 +263,7 @@ func (s *Strategy) notGranted(ctx context.Context, next pipeline.Next, lease lim
 	rejected := &RejectedError{Reason: lease.Reason(), Source: next.Source(), Lease: lease, Shadow: s.options.Shadow}
 	answer := pipeline.Event{Name: MeasureRequest, Err: rejected}
 	if err != nil {
-		s.release(use{lease: lease, outcome: learning.Ignored}) // a limiter of the program can grant permits and return an error
+		lease.Refund() // a limiter of the program can grant permits and return an error
 		answer.Err = err
 	}
 	if next.Measuring() {

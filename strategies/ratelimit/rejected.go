@@ -44,13 +44,6 @@ func (e *RejectedError) RetryAfter() (d time.Duration, ok bool) {
 	return max(d, 0), d > 0
 }
 
-// OverQuota reports whether the caller is over its quota: permits come back with time. HTTP has the status 429 for that, and 503
-// for a limiter that is short of capacity, or whose store is away.
-func (e *RejectedError) OverQuota() bool {
-	_, known := e.RetryAfter()
-	return known && e.Reason != limiter.ReasonUnavailable
-}
-
 // noPermit returns the error of an execution for which a limiter returned err, so that nothing was called. The text says
 // if the limiter returned the error of the context, which ended before there was a permit.
 func noPermit(ctx context.Context, source pipeline.Source, err error) error {

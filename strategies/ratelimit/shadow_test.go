@@ -53,11 +53,13 @@ func TestOptions_Shadow(t *testing.T) {
 func TestOptions_ShadowDoneContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var events []pipeline.Event
-	f := &fake{err: context.Canceled}
+	b := bucket(1, time.Hour)
+	f := &fake{err: context.Canceled, answer: weir.Must(b.TryAcquire(ctx, 1))} // a limiter of the program can grant and fail
 	s := ratelimit.New(f, &ratelimit.Options{Shadow: true, Permits: func(context.Context) int { cancel(); return 1 }})
 	err := observe(s, &events, new([]string)).Execute(ctx, func(context.Context) error { t.Error("it ran"); return nil })
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.Empty(t, events)
+	assert.EqualValues(t, 1, b.Statistics().AvailablePermits)
 }
 
 // A limiter that is closed says so, also if the context has ended meanwhile.

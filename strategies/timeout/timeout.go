@@ -94,7 +94,7 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 	}
 	failure := &Error{After: after, Source: cause.Source, Err: err}
 	next.Announce(ctx, pipeline.Event{Name: EventTimeout, Severity: pipeline.SeverityError, Err: failure}, s.options.OnTimeout)
-	return nil, failure
+	return value, failure
 }
 
 // causeOf returns the [context.Cause] of executions with that limit and Source. It keeps the last one, so that it seldom

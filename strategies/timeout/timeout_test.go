@@ -49,7 +49,7 @@ func TestStrategy_TimedOut(t *testing.T) {
 			return "half", untilDone(ctx)
 		})
 		assert.Equal(t, time.Second, time.Since(began))
-		assert.Empty(t, value)
+		assert.Equal(t, "half", value)
 		assert.EqualError(t, err, "timeout: orders/Timeout: no result within 1s")
 		assert.ErrorIs(t, err, pipeline.ErrRejected)
 		assert.NotErrorIs(t, err, context.DeadlineExceeded)

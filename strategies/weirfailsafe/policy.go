@@ -21,7 +21,7 @@ import (
 // FromLimiterOptions are the options of a policy that [FromLimiter] makes. The zero FromLimiterOptions are the defaults.
 type FromLimiterOptions struct {
 	// MapError gets every error of an execution, a rejection after it was made to match [ratelimiter.ErrExceeded], and returns the
-	// error that the policy fails with, such as a gRPC status. If nil, that is the same error.
+	// error that the policy fails with, such as a gRPC status. If it is nil, or returns nil, that is the same error.
 	MapError func(err error) error `json:"-" yaml:"-"`
 	// Strategy are the options of the strategy that takes the permits.
 	Strategy ratelimit.Options `json:"strategy,omitzero" yaml:"strategy,omitempty"`
@@ -113,7 +113,7 @@ func (e *policyExecutor[R]) Apply(inner func(failsafe.Execution[R]) *common.Poli
 				err = exceededError{err}
 			}
 			if e.policy.mapError != nil {
-				err = e.policy.mapError(err)
+				err = cmp.Or(e.policy.mapError(err), err)
 			}
 		}
 		return &common.PolicyResult[R]{

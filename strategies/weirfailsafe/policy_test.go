@@ -122,10 +122,13 @@ func TestFromLimiterOptions_MapError(t *testing.T) {
 		if errors.Is(err, ratelimiter.ErrExceeded) {
 			return mapped
 		}
-		return err
+		return nil // leaves it as it is
 	}}))
 	assert.Equal(t, errBoom, failsafe.With[any](policy).Run(func() error { return errBoom }))
 	assert.Equal(t, mapped, failsafe.With[any](policy).Run(func() error { return nil }))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	assert.ErrorIs(t, failsafe.With[any](policy).WithContext(ended).Run(func() error { return nil }), context.Canceled)
 }
 
 func TestRetryAfter(t *testing.T) {

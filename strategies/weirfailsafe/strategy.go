@@ -14,6 +14,7 @@ import (
 	"github.com/failsafe-go/failsafe-go"
 	"github.com/failsafe-go/failsafe-go/circuitbreaker"
 
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/holding"
 	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/recovered"
@@ -104,7 +105,7 @@ func (s *Strategy[R]) Execute(ctx context.Context, next pipeline.Next) (any, err
 		return next.Run(ctx)
 	}
 	if ctx.Err() != nil {
-		return nil, pipeline.ContextError(ctx)
+		return nil, ctxerr.NotBegun(ctx)
 	}
 	limited, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil) // for attempts that the policies do not wait for
@@ -114,24 +115,27 @@ func (s *Strategy[R]) Execute(ctx context.Context, next pipeline.Next) (any, err
 		p.Continue()
 	}
 	if err != nil {
-		return s.failed(ctx, next, value, err)
+		return s.failed(ctx, e, value, err)
 	}
-	if v := reflect.ValueOf(value); e.isNil() && (!v.IsValid() || v.IsZero()) {
+	if v := reflect.ValueOf(value); e.nothing.Load() && (!v.IsValid() || v.IsZero()) {
 		return nil, nil // rather than the zero R, which would be a result of a type that strategies outside need not know
 	}
 	return value, nil
 }
 
 // failed makes the outcome of the strategy of an error of the executor.
-func (s *Strategy[R]) failed(ctx context.Context, next pipeline.Next, value R, err error) (any, error) {
+func (s *Strategy[R]) failed(ctx context.Context, e *execution[R], value R, err error) (any, error) {
 	if ctx.Err() != nil && (err == context.Canceled || err == context.DeadlineExceeded) { //nolint:errorlint // only the bare error, which lacks the cause
+		if !e.called.Load() {
+			return nil, ctxerr.NotBegun(ctx) // a policy has waited, as one with a queue does
+		}
 		return value, pipeline.ContextError(ctx)
 	}
 	if !isRejection(err) || errors.Is(err, pipeline.ErrRejected) {
 		return value, err
 	}
-	rejected := &PolicyError{Source: next.Source(), Err: err, retryAfter: s.remainingDelay(err)}
-	next.Report(ctx, pipeline.Event{Name: EventRejected, Severity: pipeline.SeverityError, Err: rejected})
+	rejected := &PolicyError{Source: e.next.Source(), Err: err, retryAfter: s.remainingDelay(err)}
+	e.next.Report(ctx, pipeline.Event{Name: EventRejected, Severity: pipeline.SeverityError, Err: rejected})
 	return nil, rejected
 }
 
@@ -153,7 +157,9 @@ type execution[R any] struct {
 	next    pipeline.Next
 	cancel  context.CancelCauseFunc
 	aborted atomic.Pointer[pipeline.PanicError] // of the first attempt that did not return
+	called  atomic.Bool                         // an attempt has begun
 	latest  atomic.Pointer[any]                 // the result of the attempt that ended last
+	nothing atomic.Bool                         // that attempt has succeeded without a result
 }
 
 // attempt is the callback of the executor. It runs next in a goroutine of its own, because a Goexit cannot be stopped: the
@@ -161,7 +167,7 @@ type execution[R any] struct {
 func (e *execution[R]) attempt(exec failsafe.Execution[R]) (value R, err error) {
 	ctx := exec.Context()
 	if ctx.Err() != nil { // policies of failsafe-go run their callback even then
-		return value, pipeline.ContextError(ctx)
+		return value, ctxerr.NotBegun(ctx)
 	}
 	if latest := e.latest.Load(); latest != nil {
 		holding.Release(ctx, *latest) // a policy handles it as a failure
@@ -170,9 +176,11 @@ func (e *execution[R]) attempt(exec failsafe.Execution[R]) (value R, err error) 
 		any any
 		is  R
 	}
+	e.called.Store(true)
 	err = recovered.Error(func() (err error) {
 		result.any, err = e.next.Run(ctx)
 		e.latest.Store(&result.any)
+		e.nothing.Store(result.any == nil && err == nil)
 		var ok bool
 		if result.is, ok = result.any.(R); !ok && result.any != nil && err == nil {
 			err = fmt.Errorf("%w: %v: policies for %v, got %T", pipeline.ErrResultType, e.next.Source(), reflect.TypeFor[R](), result.any)
@@ -183,12 +191,6 @@ func (e *execution[R]) attempt(exec failsafe.Execution[R]) (value R, err error) 
 		e.abort(ctx, p)
 	}
 	return result.is, err
-}
-
-// isNil reports whether the result of the attempt that ended last is nil.
-func (e *execution[R]) isNil() bool {
-	latest := e.latest.Load()
-	return latest != nil && *latest == nil
 }
 
 // abort keeps a panic for the caller's goroutine, and cancels the execution, so that no policy makes another attempt.

@@ -154,6 +154,7 @@ func TestStrategy_Context(t *testing.T) {
 			err := p.Execute(gone, func(context.Context) error { t.Error("it ran"); return nil })
 			require.ErrorIs(t, err, context.Canceled)
 			require.ErrorIs(t, err, cause)
+			require.True(t, pipeline.NotCalled(err))
 		}
 		going, cancel := context.WithCancelCause(context.WithValue(t.Context(), errBoom, "value"))
 		err := p.Execute(going, func(ctx context.Context) error {
@@ -164,6 +165,7 @@ func TestStrategy_Context(t *testing.T) {
 		})
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, err, cause)
+		require.False(t, pipeline.NotCalled(err))
 	}
 }
 
@@ -176,6 +178,7 @@ func TestStrategy_WaitEndsWithTheContext(t *testing.T) {
 		err := with(weirfailsafe.New(nil, full), nil).Execute(ctx, func(context.Context) error { return nil })
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.NotErrorIs(t, err, pipeline.ErrRejected)
+		assert.True(t, pipeline.NotCalled(err))
 	})
 }
 
@@ -222,4 +225,15 @@ func TestStrategy_NoResult(t *testing.T) {
 	ran := 0
 	require.NoError(t, p.Execute(t.Context(), func(context.Context) error { ran++; return nil }))
 	assert.Equal(t, 1, ran)
+}
+
+// A policy that replaces a failure without a result by a zero has a result.
+func TestStrategy_FallbackToZero(t *testing.T) {
+	for _, s := range []pipeline.Strategy{
+		weirfailsafe.New(nil, fallback.NewWithResult(0)), weirfailsafe.New(nil, fallback.NewWithResult[any](0)),
+	} {
+		failing := pipeline.StrategyFunc(func(context.Context, pipeline.Next) (any, error) { return nil, errBoom })
+		_, err := pipeline.ExecuteValue(t.Context(), weir.Must(pipeline.New("orders", s, failing)), func(context.Context) (int, error) { return 1, nil })
+		assert.NoError(t, err)
+	}
 }

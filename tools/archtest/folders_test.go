@@ -53,10 +53,10 @@ var folders = []folder{
 	{name: "strategies/circuitbreaker", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/internal/window", "internal/durationtext"}},
 	{name: "strategies/chaos", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/deterministic"}},
 	{name: "strategies/fallback", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/holding"}},
-	{name: "strategies/ratelimit", mayImport: []string{"pipeline", "limiter", "strategies/internal/judge", "strategies/internal/learning", "internal/holding"}},
+	{name: "strategies/ratelimit", mayImport: []string{"pipeline", "limiter", "strategies/internal/judge", "strategies/internal/learning", "internal/holding", "internal/deterministic"}},
 	{name: "strategies/internal/judge", mayImport: []string{"pipeline"}},
 	// How ratelimit tells a limiter of adaptive of outcomes.
-	{name: "strategies/internal/learning", mayImport: []string{"limiter"}},
+	{name: "strategies/internal/learning", mayImport: []string{"limiter", "strategies/internal/judge"}},
 	// What retry and hedge share: each limits its extra attempts by it, and neither needs the other.
 	{name: "strategies/budget", mayImport: []string{"strategies/internal/window"}},
 	{name: "strategies/internal/window"}, // of two strategies that count by time
@@ -68,7 +68,7 @@ var folders = []folder{
 	// of the bridge.
 	{
 		name:       "strategies/adaptive",
-		mayImport:  []string{"pipeline", "limiter", "limiter/custom", "strategies/internal/learning", "strategies/ratelimit", "internal/deterministic"},
+		mayImport:  []string{"pipeline", "limiter", "limiter/custom", "strategies/internal/judge", "strategies/internal/learning", "strategies/ratelimit", "internal/deterministic"},
 		thirdParty: []string{"github.com/failsafe-go/failsafe-go"},
 	},
 	{

@@ -16,12 +16,10 @@ import (
 	"flag"
 	"fmt"
 	"go/ast"
-	"go/importer"
 	"go/parser"
 	"go/scanner"
 	"go/token"
 	"go/types"
-	"io"
 	"io/fs"
 	"log"
 	"maps"
@@ -197,12 +195,7 @@ func measure(root string) ([]*room, error) {
 	if err != nil {
 		return nil, err
 	}
-	exports := make(map[string]string)
-	for _, p := range packages {
-		exports[p.ImportPath] = p.Export
-	}
-	fset := token.NewFileSet()
-	load := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	fset, load := token.NewFileSet(), repo.Importer(packages)
 	var rooms []*room
 	for _, p := range packages {
 		if !p.Ours() {

@@ -12,7 +12,7 @@ import (
 )
 
 // Whether servers answer is asked in their own protocol, so that it takes no driver. That a port accepts
-// connections says little: Docker's does before the server is there.
+// connections says little: PostgreSQL's does before it serves.
 
 const answerTime = 2 * time.Second
 

@@ -3,7 +3,6 @@ package testserver
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -11,7 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"testing"
 )
 
 // lookup finds a server's program on PATH or in one of the folders, on systems where tests can run it.
@@ -32,24 +30,6 @@ func lookup(name string, folders ...string) (string, bool) {
 		}
 	}
 	return "", false
-}
-
-// program finds a program that tests run: the one that the environment variable names, or else the first of names on PATH.
-func program(variable, install string, names ...string) (string, error) {
-	if path := os.Getenv(variable); path != "" {
-		found, ok := lookup(path)
-		if !ok {
-			return "", fmt.Errorf("testserver: %s is %q, which is not a program", variable, path)
-		}
-		return found, nil
-	}
-	for _, name := range names {
-		// Debian keeps servers in /usr/sbin, which may not be on the PATH of a user.
-		if found, ok := lookup(name, "/usr/sbin"); ok {
-			return found, nil
-		}
-	}
-	return "", fmt.Errorf("%w: install it (%s), or name the program in %s", ErrNotFound, install, variable)
 }
 
 // postgresFolders is where packages put PostgreSQL's programs, which most keep off PATH; newest version first.
@@ -99,14 +79,6 @@ func freePort() (int, error) {
 func FreeAddress() (string, error) {
 	port, err := freePort()
 	return hostPort(port), err
-}
-
-// needed is program for a test, which is skipped without it, or fails if servers are required.
-func needed(t testing.TB, variable, install string, names ...string) string {
-	t.Helper()
-	found, err := program(variable, install, names...)
-	usable(t, nil, err, required(""))
-	return found
 }
 
 func hostPort(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

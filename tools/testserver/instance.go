@@ -10,8 +10,12 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
+
+// address stands in arguments for the host:port that the server is to listen on.
+const address = "{{addr}}"
 
 // A recipe is what has to be known of a kind of server to run it.
 type recipe struct {
@@ -21,7 +25,7 @@ type recipe struct {
 	command  func(data string, port int) (*exec.Cmd, error) // runs in the foreground, logs to its output; its Env is added to ours
 	answers  func(addr string) error                        // nil once it serves clients
 	says     string                                         // what it logs when it is ready, with any {{addr}} replaced; case does not matter
-	control  control                                        // how it is stopped
+	end      syscall.Signal                                 // asks it to end and to keep its data
 	clear    func(data string)                              // removes what it keeps outside of data; may be nil
 	owner    owner                                          // the user that it runs as
 	patience time.Duration                                  // how long a start may take
@@ -155,4 +159,97 @@ func (in *instance) logTail() string {
 		return err.Error()
 	}
 	return string(log[max(0, len(log)-most):])
+}
+
+// What becomes of an instance after its start. All of it is called with in.mu held.
+
+func (in *instance) running() bool { return in.process != nil && !in.process.ended() }
+
+func (in *instance) kill() {
+	if in.running() {
+		kill(in.process.cmd.Process)
+		<-in.process.done
+	}
+	in.process, in.paused = nil, false
+}
+
+func (in *instance) pause() {
+	if in.running() && !in.paused {
+		pause(in.process.cmd.Process)
+		in.paused = true
+	}
+}
+
+func (in *instance) resume() {
+	if in.running() && in.paused {
+		resume(in.process.cmd.Process)
+	}
+	in.paused = false
+}
+
+// quit asks it to end, and kills it if it does not.
+func (in *instance) quit() {
+	in.resume()
+	if in.running() {
+		_ = in.process.cmd.Process.Signal(in.end)
+		timeout := time.NewTimer(5 * time.Second)
+		defer timeout.Stop()
+		select {
+		case <-in.process.done:
+		case <-timeout.C:
+		}
+	}
+	in.kill()
+}
+
+func (in *instance) restart(ctx context.Context, empty bool) error {
+	if in.dir == "" {
+		return fmt.Errorf("testserver: Restart of %s after Stop", in.name)
+	}
+	in.quit()
+	if empty {
+		if in.clear != nil {
+			in.clear(in.data())
+		}
+		if err := in.fill(ctx); err != nil {
+			return fmt.Errorf("testserver: restart %s: %w", in.name, err)
+		}
+	}
+	var err error
+	for range starts {
+		err = in.start(ctx)
+		if !errors.Is(err, errEnded) {
+			break
+		}
+		// What holds the port or the memory is not ours to wait for: a process that was just killed, or a
+		// connection that happens to come from our port.
+		time.Sleep(100 * time.Millisecond)
+	}
+	if err != nil {
+		return fmt.Errorf("testserver: restart %s: %w", in.name, err)
+	}
+	return nil
+}
+
+// stop ends it for good.
+func (in *instance) stop() {
+	if in.dir == "" {
+		return
+	}
+	in.quit()
+	if in.clear != nil {
+		in.clear(in.data())
+	}
+	removeAll(in.dir)
+	in.dir = ""
+}
+
+// removeAll tries more than once: a process that was killed may write a last file while we remove its folder.
+func removeAll(dir string) {
+	for range 20 {
+		if os.RemoveAll(dir) == nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }

@@ -38,7 +38,7 @@ func NewPgBouncer(t testing.TB, s *Server, settings ...string) *Server {
 		},
 		answers:  func(addr string) error { return postgresAnswers(addr, user, database) },
 		says:     "process up",
-		control:  signals{end: syscall.SIGQUIT},
+		end:      syscall.SIGQUIT,
 		owner:    owner,
 		patience: 30 * time.Second,
 		command: func(data string, port int) (*exec.Cmd, error) {

@@ -45,7 +45,7 @@ func NewStandby(t testing.TB, primary *Server) *Server {
 	copier, found := lookup("pg_basebackup", folders...)
 	postgres, both := lookup("postgres", folders...)
 	if !found || !both {
-		t.Skip("no pg_basebackup: a standby is not started in Docker")
+		t.Skip("no pg_basebackup, which comes with PostgreSQL")
 	}
 	r := postgresRecipe()
 	r.says = "database system is ready to accept read" // -only, or " only" before version 14
@@ -88,16 +88,8 @@ func startPostgres(ctx context.Context, settings []string) (*Server, error) {
 		if err != nil {
 			return nil, err
 		}
-	case dockerWorks():
-		inDocker(&r, container{
-			image:   "postgres:15",
-			port:    5432,
-			command: append([]string{"postgres"}, flags...),
-			env:     []string{"POSTGRES_HOST_AUTH_METHOD=trust", "POSTGRES_INITDB_ARGS=--no-sync -E UTF8 --locale=C"},
-			keeps:   "/var/lib/postgresql/data",
-		})
 	default:
-		return nil, fmt.Errorf("%w: install PostgreSQL (apt-get install postgresql, brew install postgresql), start Docker, or name a server in %s", ErrNotFound, postgresURL)
+		return nil, fmt.Errorf("%w: install PostgreSQL (apt-get install postgresql, brew install postgresql), or name a server in %s", ErrNotFound, postgresURL)
 	}
 	return launch(ctx, r)
 }
@@ -119,7 +111,7 @@ func onMachine(r *recipe, postgres string, flags []string, fill func(ctx context
 		return fmt.Errorf("testserver: PostgreSQL does not run as root: %w", err)
 	}
 	r.owner = owner
-	r.control = signals{end: syscall.SIGQUIT} // it ends without a checkpoint; what was committed is in its log
+	r.end = syscall.SIGQUIT // it ends without a checkpoint; what was committed is in its log
 	r.clear = removeSegment
 	r.prepare = func(ctx context.Context, data string) error {
 		cmd := fill(ctx, data)

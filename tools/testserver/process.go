@@ -44,14 +44,6 @@ func (p *process) ended() bool {
 	}
 }
 
-// A control stops a running server in several ways.
-type control interface {
-	kill(*os.Process)
-	pause(*os.Process)
-	resume(*os.Process)
-	quit(*os.Process) // asks it to end and to keep its data
-}
-
 // An owner is the user that a server runs as. The zero owner stands for ours.
 type owner struct{ uid, gid uint32 }
 

@@ -23,21 +23,17 @@ func (o owner) credential() *syscall.Credential {
 	return &syscall.Credential{Uid: o.uid, Gid: o.gid}
 }
 
-// signals control a process and its children. A signal to the process group would not do: each child of
+// kill, pause and resume control a process and its children. A signal to the process group would not do: each child of
 // PostgreSQL makes a group of its own. No error is looked at: the one there can be is that the process ended.
-type signals struct {
-	end syscall.Signal // the one for quit
-}
-
-func (signals) kill(p *os.Process) {
-	signals{}.pause(p) // or it would start others while we kill its children
+func kill(p *os.Process) {
+	pause(p) // or it would start others while we kill its children
 	for _, pid := range children(p.Pid) {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	_ = p.Kill()
 }
 
-func (signals) pause(p *os.Process) {
+func pause(p *os.Process) {
 	_ = p.Signal(syscall.SIGSTOP)
 	// Twice: it may have been starting a child when it was stopped.
 	for range 2 {
@@ -47,14 +43,12 @@ func (signals) pause(p *os.Process) {
 	}
 }
 
-func (signals) resume(p *os.Process) {
+func resume(p *os.Process) {
 	for _, pid := range children(p.Pid) {
 		_ = syscall.Kill(pid, syscall.SIGCONT)
 	}
 	_ = p.Signal(syscall.SIGCONT)
 }
-
-func (s signals) quit(p *os.Process) { _ = p.Signal(s.end) }
 
 // unprivileged returns the owner for servers that refuse to run as root: the zero owner if we are not root.
 func unprivileged() (owner, error) {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -73,27 +71,6 @@ func (p *PrometheusServer) query(ctx context.Context, expr string, parameters ur
 		return nil, fmt.Errorf("testserver: query %s: %w", expr, err)
 	}
 	return samples, nil
-}
-
-// get returns the body of an answer 200. The error for another answer has its beginning.
-func get(ctx context.Context, url string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := plainHTTP.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %.500s", resp.Status, body)
-	}
-	return body, nil
 }
 
 // decodeSamples reads an answer of Prometheus to an instant query.

@@ -35,7 +35,7 @@ func NewSentinel(t testing.TB, master *Server) *Server {
 	t.Helper()
 	program, found := redisProgram()
 	if !found {
-		t.Skip("no redis-server: a Sentinel is not started in Docker")
+		t.Skip("no redis-server")
 	}
 	host, behind, _ := net.SplitHostPort(master.Addr())
 	s, err := launch(t.Context(), recipe{
@@ -44,7 +44,7 @@ func NewSentinel(t testing.TB, master *Server) *Server {
 		answers:  redisAnswers,
 		says:     "+monitor master weir",
 		patience: 30 * time.Second,
-		control:  signals{end: syscall.SIGTERM},
+		end:      syscall.SIGTERM,
 		command: func(data string, port int) (*exec.Cmd, error) {
 			file := filepath.Join(data, "sentinel.conf")
 			config := fmt.Sprintf("bind 127.0.0.1\nport %d\nsentinel monitor weir %s %s 1\n"+
@@ -84,19 +84,13 @@ func startRedis(ctx context.Context, args []string) (*Server, error) {
 	program, found := redisProgram()
 	switch {
 	case found:
-		r.control = signals{end: syscall.SIGTERM}
+		r.end = syscall.SIGTERM
 		r.command = func(data string, port int) (*exec.Cmd, error) {
 			ours := []string{"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", data}
 			return exec.Command(program, append(ours, args...)...), nil
 		}
-	case dockerWorks():
-		inDocker(&r, container{
-			image:   "redis:7",
-			port:    6379,
-			command: append([]string{"redis-server", "--protected-mode", "no"}, args...),
-		})
 	default:
-		return nil, fmt.Errorf("%w: install Redis (apt-get install redis-server, brew install redis), start Docker, or name a server in %s", ErrNotFound, redisURL)
+		return nil, fmt.Errorf("%w: install Redis (apt-get install redis-server, brew install redis), or name a server in %s", ErrNotFound, redisURL)
 	}
 	return launch(ctx, r)
 }

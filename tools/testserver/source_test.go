@@ -19,7 +19,7 @@ func TestNamedServer(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, tt.url, s.URL)
 			require.Equal(t, tt.addr, s.Addr())
-			require.False(t, s.Own())
+			require.Nil(t, s.own)
 		})
 	}
 }

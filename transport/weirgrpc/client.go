@@ -23,8 +23,8 @@ import (
 // service, or "*" for all methods.
 type ClientOptions struct {
 	// Pipelines are the pipelines of methods, by pattern. The most specific pattern applies: the method itself, its
-	// service, then "*". If no pattern matches, the pipeline is that of [NewClient]. Calls of methods with a nil
-	// pipeline do not run through one. If a registry reloads a pipeline, the reload applies to the next call.
+	// service, then "*". If no pattern matches, the pipeline is that of [NewClient]. A nil pipeline sends the calls of its
+	// methods as they are. If a registry reloads a pipeline, the reload applies to the next call.
 	Pipelines map[string]*pipeline.Pipeline `json:"-" yaml:"-"`
 	// IdempotentMethods are patterns of methods whose calls can be made again although the server may have processed
 	// them. Methods whose .proto file says so are idempotent, too: the option idempotency_level is NO_SIDE_EFFECTS or
@@ -43,33 +43,13 @@ func (o *ClientOptions) Validate() error {
 	}
 	var problems validate.Problems
 	for _, pattern := range slices.Sorted(maps.Keys(o.Pipelines)) {
-		if !validPattern(pattern) {
-			problems.Add(fmt.Sprintf("Pipelines[%s]", pattern), nil, methodsProblem)
-		}
+		checkPattern(&problems, fmt.Sprintf("Pipelines[%s]", pattern), nil, pattern)
 	}
 	for i, pattern := range o.IdempotentMethods {
-		if !validPattern(pattern) {
-			problems.Add(fmt.Sprintf("IdempotentMethods[%d]", i), pattern, methodsProblem)
-		}
+		checkPattern(&problems, fmt.Sprintf("IdempotentMethods[%d]", i), pattern, pattern)
 	}
 	return problems.Err("weirgrpc")
 }
-
-// validPattern reports whether pattern can match a method.
-func validPattern(pattern string) bool {
-	if pattern == "*" {
-		return true
-	}
-	rest, ok := strings.CutPrefix(pattern, "/")
-	service, method, found := strings.Cut(rest, "/")
-	if !ok || !found || service == "" || method == "" || strings.ContainsAny(service, "*") {
-		return false
-	}
-	return method == "*" || !strings.ContainsAny(method, "*/")
-}
-
-// serviceOf returns "/package.Service/*" for "/package.Service/Method".
-func serviceOf(method string) string { return method[:strings.LastIndexByte(method, '/')+1] + "*" }
 
 func failedByDefault(code codes.Code) bool {
 	switch code {
@@ -129,10 +109,9 @@ func failedByDefault(code codes.Code) bool {
 // A retry repeats only the opening of a stream. A server's rejection comes from RecvMsg, when the stream is open and the
 // caller may have sent messages. The caller can read [pipeline.RetryAfter] of that error and open the stream again.
 type Client struct {
-	pipeline  *pipeline.Pipeline
-	pipelines map[string]*pipeline.Pipeline
-	patterns  []string // of idempotent methods
-	failed    func(code codes.Code) bool
+	pipelines  methods[*pipeline.Pipeline] // nil: calls do not run through one
+	idempotent methods[bool]
+	failed     func(code codes.Code) bool
 }
 
 // NewClient returns a Client that sends calls through p, or through the pipeline that [ClientOptions.Pipelines] has for
@@ -142,9 +121,14 @@ func NewClient(p *pipeline.Pipeline, o *ClientOptions) (*Client, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	c := &Client{pipeline: p, failed: failedByDefault}
+	c := &Client{pipelines: methods[*pipeline.Pipeline]{"": p}, idempotent: make(methods[bool]), failed: failedByDefault}
 	if o != nil {
-		c.pipelines, c.patterns = maps.Clone(o.Pipelines), slices.Clone(o.IdempotentMethods)
+		for pattern, p := range o.Pipelines {
+			c.pipelines.set(pattern, p)
+		}
+		for _, pattern := range o.IdempotentMethods {
+			c.idempotent.set(pattern, true)
+		}
 		if o.Failed != nil {
 			c.failed = o.Failed
 		}
@@ -170,47 +154,30 @@ func (c *Client) DialOptions() []grpc.DialOption {
 // config has a retryPolicy.
 func (c *Client) UnaryInterceptor() grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		p := c.pipelineOf(method)
+		p := c.pipelines.of(method)
 		if p == nil {
 			return invoker(ctx, method, req, reply, cc, opts...)
 		}
 		x := &clientUnary{request: req, reply: reply, invoker: invoker}
-		return x.run(c.begin(&x.outgoingCall, ctx, method, cc, opts), p)
+		return x.run(x.begin(ctx, c, method, cc, opts), p)
 	}
 }
 
 // StreamInterceptor returns the interceptor for streams. See [Client.UnaryInterceptor].
 func (c *Client) StreamInterceptor() grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-		p := c.pipelineOf(method)
+		p := c.pipelines.of(method)
 		if p == nil {
 			return streamer(ctx, desc, cc, method, opts...)
 		}
 		x := &clientStream{desc: desc, streamer: streamer, opened: make(chan struct{}), over: make(chan struct{})}
-		return x.open(c.begin(&x.outgoingCall, ctx, method, cc, opts), p)
+		return x.open(x.begin(ctx, c, method, cc, opts), p)
 	}
-}
-
-// begin prepares a call of the Client, and returns the context for its pipeline.
-func (c *Client) begin(x *outgoingCall, ctx context.Context, method string, conn *grpc.ClientConn, options []grpc.CallOption) context.Context {
-	x.failed, x.Repeat = c.failed, func() bool { return c.isIdempotent(method) }
-	return x.begin(ctx, method, conn, options)
-}
-
-// pipelineOf returns the pipeline of the method, or nil if calls of it stay as they are.
-func (c *Client) pipelineOf(method string) *pipeline.Pipeline {
-	for _, pattern := range [...]string{method, serviceOf(method), "*"} {
-		if p, ok := c.pipelines[pattern]; ok {
-			return p
-		}
-	}
-	return c.pipeline
 }
 
 // isIdempotent reports whether a pattern matches the method, or its .proto file says that it is idempotent.
 func (c *Client) isIdempotent(method string) bool {
-	service := serviceOf(method)
-	if slices.ContainsFunc(c.patterns, func(pattern string) bool { return pattern == method || pattern == service || pattern == "*" }) {
+	if c.idempotent.of(method) {
 		return true
 	}
 	name := strings.ReplaceAll(strings.TrimPrefix(method, "/"), "/", ".")

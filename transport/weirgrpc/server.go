@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"google.golang.org/grpc/codes"
 
@@ -65,7 +64,7 @@ type LimitsOptions struct {
 type Limits struct {
 	options   LimitsOptions
 	admission *admission.Limits[*Request]
-	routes    routes
+	routes    methods[*route]
 }
 
 // NewLimits returns Limits with the policies of o. If o is nil, the defaults apply. The error is a [weir.OptionsError] with
@@ -98,8 +97,8 @@ func NewLimits(o *LimitsOptions) (*Limits, error) {
 	return l, nil
 }
 
-// handlerFailedByDefault is the default of [LimitsOptions.Failed]: the codes that say that the server, not the client, has made
-// a mistake, as OpenTelemetry's semantic conventions have them.
+// handlerFailedByDefault is the default of [LimitsOptions.Failed]: the codes of failures of a server in OpenTelemetry's semantic
+// conventions.
 func handlerFailedByDefault(code codes.Code) bool {
 	switch code {
 	case codes.Unknown, codes.DeadlineExceeded, codes.Unimplemented, codes.Internal, codes.Unavailable, codes.DataLoss:
@@ -108,7 +107,7 @@ func handlerFailedByDefault(code codes.Code) bool {
 	return false
 }
 
-// prepare returns p ready for calls. It adds everything that is wrong with p, which stands at path in the options, to problems.
+// prepare makes p ready for calls. It adds everything that is wrong with p to problems; path is its place in the options.
 func (l *Limits) prepare(problems *validate.Problems, path, name string, p Policy) *preparedPolicy {
 	var own validate.Problems
 	prepared := &preparedPolicy{options: p, Policy: l.admission.Prepare(&own, admission.Policy[*Request]{
@@ -137,60 +136,9 @@ type route struct {
 	sent        []*preparedPolicy // asked about each message that a stream sends
 	timed       *preparedPolicy   // the policy with the shortest Timeout; nil: none
 	sendsQuotas bool              // a policy sends quota metadata
-	releases    bool              // a policy holds nothing after a stream has begun
 
 	endsHandlers bool // a Timeout or a pipeline can end the context of a handler before the call ends
 }
-
-// limitsNothing reports whether the method has no policies.
-func (r *route) limitsNothing() bool { return len(r.policies) == 0 }
-
-// routes find the route of a method. They are made of the options only, so a client that makes up methods cannot let
-// them grow.
-type routes struct {
-	methods  map[string]*route // by "/package.Service/Method"
-	services map[string]*route // by "/package.Service"
-	others   *route
-}
-
-// of returns the route of a method.
-func (r *routes) of(method string) *route {
-	if found := r.methods[method]; found != nil {
-		return found
-	}
-	if len(r.services) > 0 {
-		if slash := strings.LastIndexByte(method, '/'); slash > 0 {
-			if found := r.services[method[:slash]]; found != nil {
-				return found
-			}
-		}
-	}
-	return r.others
-}
-
-// set makes found the route of the methods of a pattern. It returns false if pattern is not one.
-func (r *routes) set(pattern string, found *route) bool {
-	if pattern == "*" {
-		r.others = found
-		return true
-	}
-	slash := strings.LastIndexByte(pattern, '/')
-	if slash < 2 || pattern[0] != '/' || slash == len(pattern)-1 || strings.Contains(pattern[1:slash], "/") {
-		return false
-	}
-	service, method := pattern[:slash], pattern[slash+1:]
-	switch {
-	case strings.Contains(service, "*") || method != "*" && strings.Contains(method, "*"):
-		return false
-	case method == "*":
-		r.services[service] = found
-	default:
-		r.methods[pattern] = found
-	}
-	return true
-}
-
-const methodsProblem = `must have the form "/package.Service/Method", "/package.Service/*" or "*"`
 
 // makeRoutes makes the routes of the options. It adds everything that is wrong with them to problems.
 func (l *Limits) makeRoutes(problems *validate.Problems, policies *admission.Set[Policy, preparedPolicy]) {
@@ -200,12 +148,12 @@ func (l *Limits) makeRoutes(problems *validate.Problems, policies *admission.Set
 		r.prepare()
 		return r
 	}
-	l.routes = routes{methods: map[string]*route{}, services: map[string]*route{}, others: newRoute("", nil)}
+	l.routes = make(methods[*route])
+	l.routes.set("*", newRoute("", nil))
 	for _, pattern := range slices.Sorted(maps.Keys(l.options.Methods)) {
 		path := fmt.Sprintf("Methods[%s]", pattern)
-		if !l.routes.set(pattern, newRoute(path, l.options.Methods[pattern])) {
-			problems.Add(path, nil, methodsProblem)
-		}
+		checkPattern(problems, path, nil, pattern)
+		l.routes.set(pattern, newRoute(path, l.options.Methods[pattern]))
 	}
 	for i, pattern := range l.options.Exempt {
 		path := fmt.Sprintf("Exempt[%d]", i)
@@ -213,18 +161,16 @@ func (l *Limits) makeRoutes(problems *validate.Problems, policies *admission.Set
 			problems.Add(path, pattern, "must not be in {Methods}, too")
 			continue
 		}
-		if !l.routes.set(pattern, &route{limits: l}) {
-			problems.Add(path, pattern, methodsProblem)
-		}
+		checkPattern(problems, path, pattern, pattern)
+		l.routes.set(pattern, &route{limits: l})
 	}
 }
 
-// prepare makes what follows from the policies.
+// prepare sets the fields that follow from the policies.
 func (r *route) prepare() {
 	for _, p := range r.policies {
 		o := &p.options
 		r.sendsQuotas = r.sendsQuotas || p.SendsQuota()
-		r.releases = r.releases || o.Streams == StreamAdmit
 		r.endsHandlers = r.endsHandlers || o.Timeout > 0 || p.Limit.Pipeline != nil
 		if o.Timeout > 0 && (r.timed == nil || o.Timeout < r.timed.options.Timeout) {
 			r.timed = p

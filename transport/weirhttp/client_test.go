@@ -96,27 +96,12 @@ func TestTransport_SendsIdempotentRequestsAgain(t *testing.T) {
 	}
 }
 
-// A pipeline from a configuration file has a retry without Retryable. The request is not sent again either, and the
-// caller gets the answer of the server.
-func TestTransport_RefusesAttemptsOfAPlainRetry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := &fakeBase{answer: inTurn(503)}
-		transport := roundTripper(t, base, nil, retry.New(nil))
-		began := time.Now()
-		resp, err := transport.RoundTrip(newRequest(t, http.MethodPost, url, "x"))
-		require.NoError(t, err)
-		assert.Equal(t, 503, resp.StatusCode)
-		assert.Equal(t, "Service Unavailable", readAll(t, resp))
-		assert.Equal(t, 1, base.count())
-		assert.Zero(t, time.Since(began), "not even one wait: the error says that it is not to be retried")
-
-		down := errors.New("connection reset")
-		base.answer = func(*http.Request, int) (*http.Response, error) { return nil, down }
-		err = failing(t, transport, newRequest(t, http.MethodPost, url, "x"))
-		assert.Same(t, down, err)
-		assert.Equal(t, 2, base.count())
-		assert.Equal(t, base.opened.Load(), base.closed.Load())
-	})
+// The caller gets the error of a request that is not sent again as it is.
+func TestTransport_ErrorOfARequestThatIsNotSentAgain(t *testing.T) {
+	down := errors.New("connection reset")
+	base := &fakeBase{answer: func(*http.Request, int) (*http.Response, error) { return nil, down }}
+	assert.Same(t, down, failing(t, roundTripper(t, base, nil, retry.New(nil)), newRequest(t, http.MethodPost, url, "x")))
+	assert.Equal(t, 1, base.count())
 }
 
 // The context of an attempt ends with that of the strategies until the response is there.

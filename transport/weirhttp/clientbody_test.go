@@ -128,6 +128,21 @@ func TestTransport_BodyThatCannotBeCompared(t *testing.T) {
 	assert.NoError(t, resp.Body.Close())
 }
 
+// Only the body of an upgrade can be written. One of a program that has a method Write ends with its last byte as others do.
+func TestTransport_BodyWithWriteThatIsNoUpgrade(t *testing.T) {
+	l := slots(1, 0)
+	base := plainBase(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusOK, Request: r, Body: struct {
+			io.Writer
+			io.ReadCloser
+		}{io.Discard, textBody("all")}}, nil
+	})
+	resp, err := roundTripper(t, base, nil, ratelimit.New(l, nil)).RoundTrip(newRequest(t, http.MethodGet, url, ""))
+	require.NoError(t, err)
+	_, _ = io.ReadAll(resp.Body)
+	assert.EqualValues(t, 1, l.Statistics().AvailablePermits)
+}
+
 // At most 4 KiB of a failure's body are read before the next attempt, for at most 50 ms.
 func TestTransport_DrainsTheBodyOfAFailure(t *testing.T) {
 	for each, c := range map[time.Duration]struct {

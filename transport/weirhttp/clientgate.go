@@ -84,8 +84,9 @@ func (o *GateOptions) queue() *limiter.PoolOptions {
 //	p, err := pipeline.New("api", retry.New(nil), gate, timeout.New(5*time.Second, nil))
 //	transport, err := weirhttp.NewTransport(p, nil)
 //
-// A Gate knows 1024 accounts at most; it forgets one that nothing holds back for another one. Make a Gate with [NewGate]. It can be in
-// several pipelines, and is safe for concurrent use.
+// A Gate knows 1024 accounts at most; it forgets one that nothing holds back for another one. In a pipeline that is not that of a
+// [Transport], it does nothing: it does not know the request. Make a Gate with [NewGate]. It can be in several pipelines, and is safe
+// for concurrent use.
 type Gate struct {
 	options GateOptions
 	enter   *ratelimit.Strategy
@@ -167,12 +168,13 @@ func (g *Gate) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 	return value, err
 }
 
-// accountOf returns the account of a request, or nil if there is no room for it.
+// accountOf returns the account of a request, or nil if there is no room for it, or no request.
 func (g *Gate) accountOf(ctx context.Context) *account {
-	key := accountKey{host: HostFrom(ctx)}
-	if r := RequestFrom(ctx); r != nil {
-		key.account = g.options.Account(r)
+	r := RequestFrom(ctx)
+	if r == nil {
+		return nil
 	}
+	key := accountKey{HostFrom(ctx), g.options.Account(r)}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	a := g.accounts[key]
@@ -194,7 +196,7 @@ func (g *Gate) accountOf(ctx context.Context) *account {
 	return a
 }
 
-// An entry is the limiter that lets requests through the Gate.
+// An entry is the limiter of the Gate, which rejects requests that their account has no room for.
 type entry struct{ *Gate }
 
 // TryAcquire is part of [limiter.Limiter]. The strategy does not call it.

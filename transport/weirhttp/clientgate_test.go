@@ -211,6 +211,18 @@ func TestGate_BoundsTheHosts(t *testing.T) {
 	})
 }
 
+// A pipeline outside of a Transport has requests to hosts that the Gate does not know.
+func TestGate_WithoutATransport(t *testing.T) {
+	p := weir.Must(pipeline.New("p", weir.Must(weirhttp.NewGate(nil))))
+	for range 2 {
+		resp, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (*http.Response, error) {
+			return &http.Response{StatusCode: 429, Header: http.Header{"Retry-After": {"9"}}}, nil
+		})
+		require.NoError(t, err)
+		assert.Equal(t, 429, resp.StatusCode)
+	}
+}
+
 func TestGateOptions_Validate(t *testing.T) {
 	_, err := weirhttp.NewGate(&weirhttp.GateOptions{MaxPause: -2, QueueLimit: -1})
 	assert.ErrorIs(t, err, weir.ErrInvalidOptions)

@@ -37,11 +37,6 @@ func TestHeader(t *testing.T) {
 	}
 }
 
-func TestSubject(t *testing.T) {
-	key := weirhttp.Subject(func(r *http.Request) string { return r.Header.Get("X-User") })
-	assert.Equal(t, "anna", key(keyRequest("X-User", "anna")))
-}
-
 func TestRoute(t *testing.T) {
 	key := weirhttp.Route()
 	assert.Empty(t, key(keyRequest()))
@@ -50,15 +45,6 @@ func TestRoute(t *testing.T) {
 	mux.HandleFunc("GET /orders/{id}", func(_ http.ResponseWriter, r *http.Request) { got = key(r) })
 	mux.ServeHTTP(httptest.NewRecorder(), keyRequest())
 	assert.Equal(t, "GET /orders/{id}", got)
-}
-
-func TestComposite_IsNotAmbiguous(t *testing.T) {
-	a, b := weirhttp.Header("A"), weirhttp.Header("B")
-	key := weirhttp.Composite(a, b)
-	assert.Equal(t, "3:x:y1:z", key(keyRequest("A", "x:y", "B", "z")))
-	assert.NotEqual(t, key(keyRequest("A", "x", "B", "yz")), key(keyRequest("A", "xy", "B", "z")))
-	assert.NotEqual(t, key(keyRequest("A", "1:x", "B", "")), key(keyRequest("A", "", "B", "1:x")))
-	assert.Empty(t, weirhttp.Composite()(keyRequest()))
 }
 
 func TestClientAddress(t *testing.T) {

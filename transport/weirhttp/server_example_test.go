@@ -89,14 +89,6 @@ func ExampleLimitsOptions_headers() {
 	// RateLimit: "per-user";r=99
 }
 
-// Wrap looks up the names when the route is made.
-func ExampleLimits_Wrap() {
-	limits := weir.Must(weirhttp.NewLimits(nil))
-	_, err := limits.Wrap("per-usr")
-	fmt.Println(err)
-	// Output: weirhttp: names[0] must be the name of a policy (there are none), got "per-usr"
-}
-
 // A rejection can be answered, logged, or both.
 func ExampleLimitsOptions_onRejected() {
 	spent := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}))

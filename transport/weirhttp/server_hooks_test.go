@@ -175,16 +175,3 @@ func trappedHandler(x *trapped) http.Handler {
 		_ = http.NewResponseController(w).Flush()
 	})), "first", "p")
 }
-
-func TestPolicy_KeyRunsOnce(t *testing.T) {
-	ran := 0
-	l := weir.Must(NewLimits(&LimitsOptions{Headers: Draft11, Policies: map[string]Policy{
-		"p": {Limit: ByKey(keyedBuckets(t, 2), func(*http.Request) string { ran++; return "k" }), Quota: 2},
-	}}))
-	h := l.Handler(served, "p")
-	for i := range 3 {
-		w := get(h)
-		assert.NotEmpty(t, w.Header().Get("Ratelimit"))
-		assert.Equal(t, i+1, ran)
-	}
-}

@@ -83,25 +83,6 @@ func upgrade(t *testing.T, s *pipeServer) {
 	assert.Equal(t, "you said hello\n", line)
 }
 
-func TestServer_DeadlinesThroughResponseController(t *testing.T) {
-	versions(t, func(t *testing.T, http2 bool) {
-		s := serve(t, wrapped(t, handler(func(w http.ResponseWriter, _ *http.Request) {
-			c := http.NewResponseController(w)
-			assert.NoError(t, c.SetReadDeadline(time.Now().Add(time.Minute)))
-			assert.NoError(t, c.SetWriteDeadline(time.Now().Add(time.Minute)))
-			if !http2 {
-				assert.NoError(t, c.EnableFullDuplex())
-			}
-			n, err := io.Copy(w, strings.NewReader(strings.Repeat("x", 100_000)))
-			assert.NoError(t, err)
-			assert.EqualValues(t, 100_000, n)
-		})), http2)
-		status, body := do(t, s, request(t, s, nil))
-		assert.Equal(t, 200, status)
-		assert.Len(t, body, 100_000)
-	})
-}
-
 func proxyTo(t testing.TB, s *pipeServer) *httputil.ReverseProxy {
 	u, err := url.Parse(s.URL)
 	require.NoError(t, err)
@@ -156,9 +137,10 @@ func TestResponse_HasWhatTheServersHave(t *testing.T) {
 			_, hijacks := w.(http.Hijacker)
 			_, writes := w.(io.StringWriter)
 			_, notifies := w.(http.CloseNotifier) //nolint:staticcheck // it is still asked for
-			fmt.Fprint(w, flushes, reports, hijacks, writes, notifies)
+			duplex := http.NewResponseController(w).EnableFullDuplex() == nil
+			fmt.Fprint(w, flushes, reports, hijacks, writes, notifies, duplex)
 		})), http2)
 		_, body := do(t, s, request(t, s, nil))
-		assert.Equal(t, fmt.Sprint(true, true, !http2, true, true), body)
+		assert.Equal(t, fmt.Sprint(true, true, !http2, true, true, true), body)
 	})
 }

@@ -239,6 +239,12 @@ func TestMeasure_ClientHasGone(t *testing.T) {
 	r := httptest.NewRequestWithContext(gone, http.MethodGet, "/", nil)
 	Measure(&rec, nil)(slots.Handler(served)).ServeHTTP(httptest.NewRecorder(), r)
 	assert.Equal(t, measured{"GET", "http", "", StatusClientClosedRequest, ""}, rec.one(t), "while it waited for a permit")
+
+	late, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	rec = recorder{}
+	Measure(&rec, nil)(served).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(late, http.MethodGet, "/", nil))
+	assert.Equal(t, measured{"GET", "http", "", http.StatusOK, ""}, rec.one(t), "a deadline has passed, and the server sends an empty 200")
 }
 
 func TestMeasure_HijackedConnection(t *testing.T) {

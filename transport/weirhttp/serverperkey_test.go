@@ -14,18 +14,6 @@ import (
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
-func ExamplePerIP() {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /orders/{id}", func(http.ResponseWriter, *http.Request) {})
-	server := &http.Server{
-		Addr:              ":8080",
-		Handler:           weirhttp.PerIP(100, time.Minute)(mux),
-		ReadHeaderTimeout: 10 * time.Second,
-	}
-	defer server.Close()
-	// server.ListenAndServe()
-}
-
 func from(h http.Handler, addr string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodGet, "/", nil)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/weirtest"
 )
@@ -95,6 +96,7 @@ func TestPolicy_Status(t *testing.T) {
 		"capacity":        {Policy{Limit: full, MaxWait: -1}, 503},
 		"what it says":    {Policy{Limit: full, Status: 420}, 420},
 		"two keys":        {Policy{Limit: twice, Status: 420}, 400},
+		"away":            {Policy{Limit: Of(follows(weirtest.Reject(0, limiter.ReasonUnavailable))), Status: 420}, 503},
 		"failed":          {Policy{Limit: down, Status: 420}, 503},
 		"failed, open":    {Policy{Limit: down, FailOpen: true}, 200},
 		"too much":        {Policy{Limit: full, Cost: costs(2)}, 429},

@@ -3,6 +3,7 @@ package weirhttp
 import (
 	"context"
 	"net/http"
+	"reflect"
 
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/timeout"
@@ -15,7 +16,8 @@ import (
 // context.
 type call struct {
 	admission.Call[*http.Request]
-	route *route
+	route  *route
+	header http.Header // of the response
 }
 
 // Value returns the request of the call for requestKey, and the call itself for callKey.
@@ -45,7 +47,7 @@ func callOf(ctx context.Context) *call {
 //	 serve         asks the policies in order
 //	  serveThrough runs the rest of serve inside a policy that is a pipeline
 //	  Admit        asks the limiter of any other policy, and decides by its answer
-//	  turnAway     answers for the policy that did not admit the request
+//	  rejectBy     answers for the policy that did not admit the request
 //	  serveTimed   runs the handler if a policy has a Timeout
 //	 End           releases what the policies granted
 func (h *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -53,7 +55,7 @@ func (h *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.next.ServeHTTP(w, r)
 		return
 	}
-	c := &call{route: h}
+	c := &call{route: h, header: w.Header()}
 	c.Begin(r.Context(), h.limits.admission, h.global)
 	c.Request = handlerio.WithContext(r, c)
 	returned := false
@@ -77,7 +79,7 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request, i int) {
 			return
 		}
 		if key, refusal, ok := c.Admit(r.Context(), &p.Policy, r); !ok {
-			c.turnAway(w, r, p, key, Rejection{
+			c.rejectBy(w, r, p, key, Rejection{
 				Policy: p.Name, Lease: refusal.Lease, RetryAfter: refusal.RetryAfter,
 				Status: p.statusFor(refusal.Cause), Err: refusal.Err,
 			})
@@ -85,7 +87,9 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request, i int) {
 		}
 	}
 	if c.route.sendsQuotas {
-		c.writeQuotas(w, r)
+		for _, p := range c.route.policies[c.First:] {
+			c.WriteGranted(w.Header(), &p.Policy, r)
+		}
 	}
 	if c.route.timed != nil {
 		c.serveTimed(w, r)
@@ -99,7 +103,7 @@ func (c *call) serveThrough(w http.ResponseWriter, r *http.Request, i int) {
 	p := c.route.policies[i]
 	before := c.Held()
 	x, err := p.handlers.run(w, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c.Attempt(before)
+		c.BeginAttempt(before)
 		c.serve(w, r, i+1)
 	}))
 	if !x.answerInstead(w, r, err) {
@@ -112,13 +116,13 @@ func (c *call) serveThrough(w http.ResponseWriter, r *http.Request, i int) {
 		reject(w, r, p.options.OnRejected, c.route.limits.options.Body, rejection)
 		return
 	}
-	undo(w, r) // as Through does: a request that is shed costs nothing further out either
-	c.turnAway(w, r, p, "", rejection)
+	refundOuter(w, r) // as Through does: a request that is shed costs nothing further out either
+	c.rejectBy(w, r, p, "", rejection)
 }
 
-// turnAway answers a request that p does not admit. The earlier policies get back what they granted.
-func (c *call) turnAway(w http.ResponseWriter, r *http.Request, p *preparedPolicy, key string, rejection Rejection) {
-	c.TurnAway()
+// rejectBy answers a request that p does not admit, and refunds what the earlier policies have granted.
+func (c *call) rejectBy(w http.ResponseWriter, r *http.Request, p *preparedPolicy, key string, rejection Rejection) {
+	c.Refund()
 	handlerio.MarkRejected(w)
 	writeRetryAfter(w.Header(), rejection.RetryAfter)
 	if rejection.Err == nil {
@@ -127,25 +131,20 @@ func (c *call) turnAway(w http.ResponseWriter, r *http.Request, p *preparedPolic
 	reject(w, r, p.options.OnRejected, c.route.limits.options.Body, rejection)
 }
 
-// undo makes policies further out take back what they have granted to a request that a pipeline has shed, and removes what they
-// have told the client.
-func undo(w http.ResponseWriter, r *http.Request) {
-	for c := callOf(r.Context()); c != nil; c = callOf(c.Context) {
-		c.Shed()
+// refundOuter makes the calls further out refund their grants, because a pipeline has shed the request, and removes their quota
+// headers. It stops at a handler that has given the pipeline another response than its own, such as a buffer: that handler may
+// answer the request itself.
+func refundOuter(w http.ResponseWriter, r *http.Request) {
+	own := reflect.ValueOf(w.Header()).UnsafePointer()
+	for c := callOf(r.Context()); c != nil && reflect.ValueOf(c.header).UnsafePointer() == own; c = callOf(c.Context) {
+		c.MarkUnused()
 		if c.route.sendsQuotas {
-			transport.Fields.Remove(w.Header())
+			transport.Fields.Remove(c.header)
 		}
 	}
 }
 
-// writeQuotas tells the client about every policy of the route that was asked.
-func (c *call) writeQuotas(w http.ResponseWriter, r *http.Request) {
-	for _, p := range c.route.policies[c.First:] {
-		c.WriteGranted(w.Header(), &p.Policy, r)
-	}
-}
-
-// serveTimed runs the handler within the policy's Timeout, and answers if the handler has not begun to.
+// serveTimed runs the handler within the Timeout of the route. If the handler has not begun to answer by then, serveTimed answers.
 func (c *call) serveTimed(w http.ResponseWriter, r *http.Request) {
 	p := c.route.timed
 	cause := &timeout.Error{Source: p.Source, After: p.Timeout}

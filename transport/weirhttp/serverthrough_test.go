@@ -227,7 +227,7 @@ func TestThrough_HandlerNeverRunsTwiceAtOnce(t *testing.T) {
 		go func() { _, _ = next.Run(ctx2) }()
 		<-started
 		_, err := next.Run(ctx)
-		assert.ErrorIs(t, err, errOnce)
+		assert.ErrorIs(t, err, errRunAgain)
 		return nil, errStore
 	})
 	returned := false
@@ -291,7 +291,7 @@ func TestThrough_NoAttemptAfterTheAnswer(t *testing.T) {
 	for _, h := range []http.Handler{Through(p, nil)(count), l.Handler(count, "p", "slots")} {
 		ran = 0
 		get(h)
-		require.ErrorIs(t, late(), errOnce)
+		require.ErrorIs(t, late(), errRunAgain)
 		assert.Equal(t, 1, ran)
 	}
 	assert.EqualValues(t, 1, slots.Statistics().AvailablePermits)
@@ -375,10 +375,11 @@ func TestThrough_RequestThatIsShedAfterAnAttemptIsSpent(t *testing.T) {
 	before.check(t, 2, 2, 0)
 }
 
-// A handler that answers by itself when a pipeline further inside sheds its request keeps its slot until it has returned.
-func TestThrough_ShedRequestKeepsItsSlotWhileTheHandlerRuns(t *testing.T) {
+// A handler that answers by itself when a pipeline further inside sheds its request keeps its slot until it has returned, and has
+// used its tokens.
+func TestThrough_ShedRequestThatTheHandlerAnswers(t *testing.T) {
 	slots, tokens := concurrency(t, 1, 0), bucket(t, 10)
-	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"slots": {Limit: Of(slots)}, "tokens": {Limit: Of(tokens)}}}))
+	l := weir.Must(NewLimits(&LimitsOptions{Headers: Draft11, Policies: map[string]Policy{"slots": {Limit: Of(slots)}, "tokens": {Limit: Of(tokens)}}}))
 	shed := around(t, nil, instead(nil, pipeline.ErrRejected))(served)
 	w := get(l.Handler(handler(func(w http.ResponseWriter, r *http.Request) {
 		shed.ServeHTTP(httptest.NewRecorder(), r)
@@ -387,7 +388,8 @@ func TestThrough_ShedRequestKeepsItsSlotWhileTheHandlerRuns(t *testing.T) {
 	}), "slots", "tokens"))
 	assert.Equal(t, "by a slow path", w.Body.String())
 	assert.EqualValues(t, 1, slots.Statistics().AvailablePermits)
-	assert.EqualValues(t, 10, tokens.Statistics().AvailablePermits)
+	assert.EqualValues(t, 9, tokens.Statistics().AvailablePermits)
+	assert.Equal(t, `"tokens";r=9;t=3600`, w.Header().Get("RateLimit"))
 }
 
 // Policy.Status is for rejections: a timeout is none, and a closed pipeline is one.

@@ -6,41 +6,6 @@ import (
 	"strings"
 )
 
-// A promise is a bound on a measurement of a contender, alone or in relation to a peer.
-type promise struct {
-	what string
-	of   string // a pattern for the names of benchmarks, as path.Match has them
-	unit string
-	peer string // the part in which the peer's name differs, such as "by=throttled"; "": no peer
-	bound
-}
-
-// A bound is what is promised. The zero bound promises nothing: the measurement is only shown.
-type bound struct {
-	relation
-	value float64
-}
-
-type relation int
-
-const (
-	shown      relation = iota
-	atLeast             // at least value times the peer's
-	atMost              // at most value times the peer's or, without a peer, at most value
-	atMostMore          // at most value more than the peer's
-)
-
-func (b bound) kept(v float64) bool {
-	switch b.relation {
-	case shown:
-		return true
-	case atLeast:
-		return v >= b.value
-	default:
-		return v <= b.value
-	}
-}
-
 const explanation = `
 The values of ours and of the peer are medians. What is measured in relation to a peer is the median over the rounds of the
 ratio, or of the difference, of the two in the same round. If one of them ran more often than the other, it is the ratio or

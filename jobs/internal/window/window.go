@@ -15,7 +15,7 @@ import (
 type Rules struct {
 	Bucket  int64 // the length of a bucket, µs
 	Buckets int64
-	Limit   int64   // of a key
+	Limit   int64   // of a key; of a dynamic window, the most that it gets
 	Shares  *Shares // nil: it is no dynamic window
 }
 
@@ -24,10 +24,9 @@ func (r Rules) Interval() int64 { return r.Bucket * r.Buckets }
 
 // Shares say how the keys of a dynamic window share its capacity.
 type Shares struct {
-	Capacity int64 // 0: none
-	Min, Max int64
+	Capacity int64 // of all keys
+	Min      int64 // the least that a key gets
 	Keys     int64 // how many may take part
-	AtOnce   bool
 }
 
 // A Window is the state of a window limiter, or of one key of a dynamic window. For each bucket, it has the number of
@@ -95,20 +94,17 @@ func (w *Window) limitAt(at int64) (limit int64, ok bool) {
 		}
 		n++
 	}
-	if s.Capacity == 0 {
-		return s.Max, true
-	}
 	limit = s.Capacity / n
 	if extra := s.Capacity % n; extra > 0 && keys.rank(w.index) < extra {
 		limit++
 	}
-	return max(s.Min, min(limit, s.Max)), true
+	return max(s.Min, min(limit, w.Limit)), true
 }
 
 // hasCapacity reports whether the executions that have begun leave one within the capacity, in the window that ends at a
 // bucket.
 func (g *group) hasCapacity(at int64) bool {
-	if g.Shares == nil || g.Shares.Capacity == 0 || g.Shares.AtOnce {
+	if g.Shares == nil {
 		return true
 	}
 	started, _ := g.all.sum(at)

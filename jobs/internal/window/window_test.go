@@ -99,8 +99,8 @@ func newModel(t testing.TB, r Rules) *model {
 }
 
 // sharing are the rules of a dynamic window, as jobs.Definition makes them.
-func sharing(interval time.Duration, buckets int64, s Shares) Rules {
-	r := rulesOf(s.Max, interval, buckets)
+func sharing(most int64, interval time.Duration, buckets int64, s Shares) Rules {
+	r := rulesOf(most, interval, buckets)
 	r.Shares = &s
 	return r
 }
@@ -185,18 +185,15 @@ func (m *model) limit(key string, at int64) (limit int64, ok bool) {
 			return 0, false
 		}
 	}
-	if s.Capacity == 0 {
-		return s.Max, true
-	}
 	limit = s.Capacity / n
 	if rank < s.Capacity%n {
 		limit++
 	}
-	return max(s.Min, min(limit, s.Max)), true
+	return max(s.Min, min(limit, m.Limit)), true
 }
 
 func (m *model) hasCapacity(at int64) bool {
-	return m.Shares == nil || m.Shares.AtOnce || m.Shares.Capacity == 0 || m.count(m.starts, "", at) < m.Shares.Capacity
+	return m.Shares == nil || m.count(m.starts, "", at) < m.Shares.Capacity
 }
 
 // hasRoom reports whether one more execution may begin in a bucket, beside all reservations of the key.
@@ -216,12 +213,9 @@ func TestWindow_AgainstLists(t *testing.T) {
 		r := Rules{Bucket: second * (1 + rnd.Int64N(3)), Buckets: 1 + rnd.Int64N(6), Limit: 1 + rnd.Int64N(5)}
 		keys := []string{"a"}
 		if seed%3 > 0 {
-			s := Shares{Capacity: 3 + rnd.Int64N(12), Min: 1 + rnd.Int64N(3), AtOnce: rnd.IntN(3) == 0}
-			s.Max, s.Keys = s.Min+rnd.Int64N(s.Capacity-s.Min+1), s.Capacity/s.Min
-			if rnd.IntN(4) == 0 {
-				s = Shares{Min: r.Limit, Max: r.Limit, Keys: 2}
-			}
-			r.Shares, r.Limit = &s, s.Max
+			s := Shares{Capacity: 3 + rnd.Int64N(12), Min: 1 + rnd.Int64N(3)}
+			s.Keys = min(s.Capacity/s.Min, 2+rnd.Int64N(5))
+			r.Shares, r.Limit = &s, s.Min+rnd.Int64N(s.Capacity-s.Min+1)
 			keys = []string{"a", "b", "c", "d", "e"}[:1+rnd.IntN(5)]
 		}
 		m := newModel(t, r)
@@ -275,8 +269,8 @@ func TestWindow_AgainstLists(t *testing.T) {
 			}
 			if r.Shares == nil {
 				require.LessOrEqual(t, m.count(m.starts, "a", m.bucket), r.Limit, fail)
-			} else if s := r.Shares; s.Capacity > 0 && !s.AtOnce {
-				require.LessOrEqual(t, m.count(m.starts, "", m.bucket), s.Capacity, fail)
+			} else {
+				require.LessOrEqual(t, m.count(m.starts, "", m.bucket), r.Shares.Capacity, fail)
 			}
 			for _, w := range ws {
 				text := w.String()
@@ -395,7 +389,7 @@ func TestWindow_ReservationsWhenRulesChange(t *testing.T) {
 	var places []int64
 	for range 10 {
 		at := w.free(w.now)
-		w.Reserve((at) * w.Bucket)
+		w.Reserve(at * w.Bucket)
 		places = append(places, (at * w.Bucket))
 	}
 	w = mustRead(t, w.String(), after, now+1)
@@ -415,10 +409,10 @@ func TestWindow_TooFarAhead(t *testing.T) {
 	n := 0
 	for range 1500 {
 		at := w.free(w.now)
-		if w.TooFarAhead((at) * w.Bucket) {
+		if w.TooFarAhead(at * w.Bucket) {
 			break
 		}
-		w.Reserve((at) * w.Bucket)
+		w.Reserve(at * w.Bucket)
 		n++
 	}
 	assert.Equal(t, MaxAhead, n)
@@ -443,7 +437,7 @@ func TestWindow_Widest(t *testing.T) {
 		for range MaxAhead {
 			at := w.free(w.now)
 			require.Positive(t, at)
-			w.Reserve((at) * w.Bucket)
+			w.Reserve(at * w.Bucket)
 			last = max(last, (at * w.Bucket))
 			require.Positive(t, (at * w.Bucket))
 		}
@@ -463,47 +457,33 @@ func keyNames(n int) (keys []string) {
 
 // The tables of docs/jobs.md, of what each key gets.
 func TestDynamicWindow_Shares(t *testing.T) {
-	twenty := func(least, most, keys int64) Shares {
-		return Shares{Capacity: 20, Min: least, Max: most, Keys: keys}
-	}
 	for _, c := range []struct {
+		most int64
 		Shares
 		want []int64 // one key each
 	}{
-		{twenty(2, 20, 10), []int64{20}}, {twenty(2, 20, 10), []int64{10, 10}}, {twenty(2, 20, 10), []int64{7, 7, 6}},
-		{twenty(2, 20, 10), []int64{5, 5, 5, 5}}, {twenty(2, 20, 10), []int64{4, 4, 3, 3, 3, 3}},
-		{twenty(2, 20, 10), []int64{3, 3, 2, 2, 2, 2, 2, 2, 2}}, {twenty(2, 20, 10), []int64{2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 0}},
-		{twenty(4, 4, 5), []int64{4, 4, 4, 4, 4, 0, 0}}, {twenty(1, 5, 20), []int64{5, 5}}, {twenty(1, 20, 2), []int64{10, 10, 0}},
-		{Shares{Capacity: 23, Min: 4, Max: 4, Keys: 5}, []int64{4, 4, 4, 4, 4, 0}},
-		{Shares{Min: 4, Max: 4, Keys: 1000}, []int64{4, 4, 4}}, {Shares{Min: 2, Max: 2, Keys: 2}, []int64{2, 2, 0}},
+		{20, Shares{20, 2, 10}, []int64{20}}, {20, Shares{20, 2, 10}, []int64{10, 10}}, {20, Shares{20, 2, 10}, []int64{7, 7, 6}},
+		{20, Shares{20, 2, 10}, []int64{5, 5, 5, 5}}, {20, Shares{20, 2, 10}, []int64{4, 4, 3, 3, 3, 3}},
+		{20, Shares{20, 2, 10}, []int64{3, 3, 2, 2, 2, 2, 2, 2, 2}}, {20, Shares{20, 2, 10}, []int64{2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 0}},
+		{4, Shares{20, 4, 5}, []int64{4, 4, 4, 4, 4, 0, 0}}, {5, Shares{20, 1, 20}, []int64{5, 5}}, {20, Shares{20, 1, 2}, []int64{10, 10, 0}},
+		{4, Shares{23, 4, 5}, []int64{4, 4, 4, 4, 4, 0}},
 	} {
-		for _, c.AtOnce = range []bool{false, true} {
-			m := newModel(t, sharing(time.Hour, 60, c.Shares))
-			assert.Equal(t, c.want, m.fill(keyNames(len(c.want))...), "%+v", c)
-			m.now += 3600 * second
-			keys := keyNames(len(c.want))[:1]
-			alone := c.Max
-			assert.Equal(t, []int64{alone}, m.fill(keys...), "%+v: alone again", c)
-		}
+		m := newModel(t, sharing(c.most, time.Hour, 60, c.Shares))
+		assert.Equal(t, c.want, m.fill(keyNames(len(c.want))...), "%+v", c)
+		m.now += 3600 * second
+		assert.Equal(t, []int64{c.most}, m.fill(keyNames(1)...), "%+v: alone again", c)
 	}
 }
 
-// A key that comes when others have used up the capacity waits for the window to move on, or has its part at once.
+// A key that comes when others have used up the capacity waits for the window to move on.
 func TestDynamicWindow_Newcomer(t *testing.T) {
-	s := Shares{Capacity: 20, Min: 2, Max: 20, Keys: 10}
-	m := newModel(t, sharing(time.Minute, 2, s))
+	m := newModel(t, sharing(20, time.Minute, 2, Shares{Capacity: 20, Min: 2, Keys: 10}))
 	assert.Equal(t, []int64{20, 0}, append(m.fill("first"), m.fill("second")...))
 	w := m.read("second")["second"]
 	assert.Equal(t, m.now+60*second, w.FirstFree(m.now))
 	m.now += 60 * second
 	assert.True(t, m.start("second"))
 	assert.Equal(t, []int64{10, 10}, m.fill("first", "second"))
-
-	s.AtOnce = true
-	m = newModel(t, sharing(time.Minute, 2, s))
-	m.fill("first")
-	assert.Equal(t, []int64{20, 10}, m.fill("first", "second"))
-	assert.Equal(t, []int64{20, 10, 6}, m.fill("first", "second", "third"))
 }
 
 func TestRead_WhatCannotBeRead(t *testing.T) {
@@ -569,8 +549,8 @@ func FuzzRead(f *testing.F) {
 			w.Start()
 			require.LessOrEqual(t, w.Started(), limit)
 		}
-		w.Reserve((free) * w.Bucket)
+		w.Reserve(free * w.Bucket)
 		sane()
-		w.Withdraw((free) * w.Bucket)
+		w.Withdraw(free * w.Bucket)
 	})
 }

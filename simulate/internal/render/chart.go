@@ -16,6 +16,7 @@ type Chart struct {
 	Unit   Unit   // of the vertical axis
 	Top    float64
 	Until  time.Duration // the horizontal axis begins at 0
+	Step   time.Duration // how long each value of a series lasts
 	Series []Series
 	Mark   Mark
 	Empty  string // what stands in the plot if there are no series with data
@@ -24,12 +25,10 @@ type Chart struct {
 // A Shape is how a series is drawn.
 type Shape int
 
-// The shapes. Lines are in front of everything else.
+// The shapes.
 const (
-	Bars  Shape = iota // on top of the Bars of the series before it
-	Back               // bars behind those
-	Steps              // the outline of bars
-	Line
+	Bars Shape = iota // stacked on the bars of the series before it
+	Line              // in front of all bars
 )
 
 // A Series is what one thing did over time. Each value is that of a step, of which the first begins at 0.
@@ -37,7 +36,6 @@ type Series struct {
 	Name   string
 	Shape  Shape
 	Color  Color
-	Step   time.Duration
 	Values []float64 // NaN where there is none
 }
 
@@ -186,7 +184,7 @@ func (c *Chart) drawLegend(s *svg, left, y, width float64) float64 {
 		if x > left && x+w > left+width {
 			x, y = left, y+sizeText+5
 		}
-		if of.Shape == Bars || of.Shape == Back {
+		if of.Shape == Bars {
 			s.add(`<rect class="%s-fill" x="%s" y="%s" width="18" height="9"/>`, of.Color, px(x), px(y-9))
 		} else {
 			s.add(`<path class="%s-line wide" d="M%s %sh18"/>`, of.Color, px(x), px(y-4))
@@ -236,26 +234,19 @@ func (p *plot) drawMark() {
 	p.text(x, p.upper+sizeText, "ink-fill middle", sizeText-1, p.Mark.Text)
 }
 
-// drawSeries draws what is behind first, and lines last.
+// drawSeries draws bars first, and then lines.
 func (p *plot) drawSeries() {
 	drawn := false
-	for _, shape := range []Shape{Back, Bars, Steps, Line} {
+	for _, shape := range []Shape{Bars, Line} {
 		var below []float64
 		for i := range p.Series {
 			s := &p.Series[i]
 			if s.Shape != shape {
 				continue
 			}
-			var path, class string
-			switch shape {
-			case Steps:
-				path, class = p.steps(s), "-line"
-			case Line:
-				path, class = p.line(s), "-line wide"
-			default:
-				path, class = p.bars(s, below), "-fill bars"
-			}
+			path, class := p.line(s), "-line wide"
 			if shape == Bars {
+				path, class = p.bars(s, below), "-fill bars"
 				below = stacked(below, s.Values)
 			}
 			if path != "" {
@@ -280,26 +271,7 @@ func (p *plot) bars(s *Series, below []float64) string {
 		if i < len(below) {
 			from = below[i]
 		}
-		fmt.Fprintf(&b, "M%s %sV%sH%sV%sZ", p.x(s.begin(i)), p.y(from), p.y(from+v), p.x(s.begin(i+1)), p.y(from))
-	}
-	return b.String()
-}
-
-// steps returns the outline of s. Where several steps are 0, there is none.
-func (p *plot) steps(s *Series) string {
-	var b strings.Builder
-	last := 0.0
-	for i, v := range append(s.Values[:len(s.Values):len(s.Values)], 0) {
-		if last == 0 && v > 0 {
-			b.WriteString("M" + p.x(s.begin(i)) + " " + p.y(0))
-		}
-		if v != last {
-			b.WriteString("V" + p.y(v))
-		}
-		if v > 0 {
-			b.WriteString("H" + p.x(s.begin(i+1)))
-		}
-		last = v
+		fmt.Fprintf(&b, "M%s %sV%sH%sV%sZ", p.x(p.begin(i)), p.y(from), p.y(from+v), p.x(p.begin(i+1)), p.y(from))
 	}
 	return b.String()
 }
@@ -313,7 +285,7 @@ func (p *plot) line(s *Series) string {
 			open = false
 			continue
 		}
-		point := p.x(s.begin(i)+s.Step/2) + " " + p.y(v)
+		point := p.x(p.begin(i)+p.Step/2) + " " + p.y(v)
 		if open {
 			b.WriteString("L" + point)
 		} else {
@@ -325,7 +297,7 @@ func (p *plot) line(s *Series) string {
 }
 
 // begin returns when a step begins.
-func (s *Series) begin(i int) time.Duration { return duration(float64(s.Step) * float64(i)) }
+func (c *Chart) begin(i int) time.Duration { return duration(float64(c.Step) * float64(i)) }
 
 // An svg is the elements of a picture.
 type svg struct{ strings.Builder }

@@ -68,7 +68,7 @@ func TestUnit_Ticks(t *testing.T) {
 // Charts with the same scale have room for the highest stack of bars.
 func TestSameScale(t *testing.T) {
 	a := Chart{Until: 3, Series: []Series{{Values: []float64{1, 2}}, {Values: []float64{5, 1, 4}}, {Shape: Line, Values: []float64{3, math.NaN()}}}}
-	b := Chart{Until: 9, Series: []Series{{Shape: Back, Values: []float64{4}}}}
+	b := Chart{Until: 9, Series: []Series{{Values: []float64{4}}}}
 	SameScale(&a, &b)
 	assert.Equal(t, []float64{6, 6}, []float64{a.Top, b.Top})
 	assert.Equal(t, []time.Duration{9, 9}, []time.Duration{a.Until, b.Until})

@@ -20,6 +20,35 @@ func Ended(ctx context.Context, err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil
 }
 
+// An Outcome says how an execution counts for a strategy that learns from what it calls.
+type Outcome uint8
+
+// The outcomes.
+const (
+	Success Outcome = iota
+	Failure
+	Ignored
+	Refunded // ignored, and the grant of a limiter does not count either
+)
+
+// Counts returns how an outcome counts, by the option Handle or, if that is nil, by the rules of package circuitbreaker.
+func Counts(ctx context.Context, handle func(result any, err error) bool, result any, err error) Outcome {
+	switch {
+	case handle != nil && handle(result, err):
+		return Failure
+	case err == nil:
+		return Success
+	case pipeline.NotCalled(err), errors.Is(ctx.Err(), context.Canceled):
+		return Ignored // the error of a cancelled call need not match context.Canceled
+	case handle == nil && (!Ended(ctx, err) || errors.Is(ctx.Err(), context.DeadlineExceeded)):
+		return Failure // also if the deadline has passed during the call
+	case Ended(ctx, err):
+		return Ignored
+	default:
+		return Success
+	}
+}
+
 // Handles reports whether a strategy acts on an outcome, by its option Handle or, if that is nil, by the rule of [Ended]: it acts
 // on every other error.
 func Handles(ctx context.Context, handle func(result any, err error) bool, result any, err error) bool {

@@ -5,26 +5,16 @@ import (
 	"context"
 
 	"github.com/weir-go/weir/limiter"
-)
-
-// An Outcome says how an execution counts.
-type Outcome uint8
-
-// The outcomes.
-const (
-	Success Outcome = iota
-	Failure
-	Ignored
-	Refunded // ignored, and the grant does not count either
+	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
 // A Limiter is a limiter that learns from executions. The strategy asks its Limiter for permits.
 type Limiter struct {
 	limiter.Limiter
 	// Outcome returns how the result of an execution counts.
-	Outcome func(ctx context.Context, result any, err error) Outcome
+	Outcome func(ctx context.Context, result any, err error) judge.Outcome
 	// Learn takes the outcome of an execution whose permits stay in use. Nothing else may use the lease meanwhile.
-	Learn func(l limiter.Lease, o Outcome)
+	Learn func(l limiter.Lease, o judge.Outcome)
 	// Settle takes the outcome of an execution, unless Learn has taken it before, and releases the lease.
-	Settle func(l limiter.Lease, o Outcome)
+	Settle func(l limiter.Lease, o judge.Outcome)
 }

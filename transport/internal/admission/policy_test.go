@@ -32,7 +32,7 @@ type decision struct {
 }
 
 // decide lets a policy decide about the request "user" in the Limits of the options.
-func decide(ctx context.Context, o admission.Options, p policy) (d decision, refusal admission.Refusal) {
+func decide(ctx context.Context, o admission.Options, p policy) (d decision, rejection admission.Rejection) {
 	o.Listener = pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
 		d.events = append(d.events, fmt.Sprint(e.Severity, " ", e.Name))
 	})
@@ -42,9 +42,9 @@ func decide(ctx context.Context, o admission.Options, p policy) (d decision, ref
 	var c admission.Call[string]
 	c.Begin(ctx, l, false)
 	defer c.End()
-	_, refusal, d.ok = c.Admit(ctx, &p, "user")
-	d.cause, d.never = refusal.Cause, refusal.Never
-	return d, refusal
+	_, rejection, d.ok = c.Admit(ctx, &p, "user")
+	d.cause, d.never = rejection.Cause, rejection.Never
+	return d, rejection
 }
 
 const (
@@ -91,6 +91,7 @@ func TestCall_AdmitNamesTheCause(t *testing.T) {
 		"a negative cost":     {nil, policy{Limit: of(full), Cost: costs(-1)}, decision{cause: status.Failed, events: []string{failed}}},
 		"closed":              {nil, policy{Limit: of(closed)}, decision{cause: status.Undecided, events: []string{failed}}},
 		"closed, fail open":   {nil, policy{Limit: of(script{reason: limiter.ReasonClosed}), FailOpen: true}, decision{ok: true, events: []string{open}}},
+		"away":                {nil, policy{Limit: of(script{reason: limiter.ReasonUnavailable})}, decision{cause: status.Undecided, events: []string{rejected}}},
 		"away, fail open":     {nil, policy{Limit: of(script{reason: limiter.ReasonUnavailable}), FailOpen: true}, decision{ok: true, events: []string{open}}},
 		"failed":              {nil, policy{Limit: fails}, decision{cause: status.Undecided, events: []string{failed}}},
 		"failed, fail open":   {nil, policy{Limit: fails, FailOpen: true}, decision{cause: status.Undecided, ok: true, events: []string{open}}},
@@ -140,11 +141,11 @@ func TestPolicy_MaxWait(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
 				began := time.Now()
-				got, refusal := decide(ctx, admission.Options{}, c.p)
+				got, rejection := decide(ctx, admission.Options{}, c.p)
 				assert.Equal(t, c.want, got)
 				assert.Equal(t, c.took, time.Since(began))
 				if name == "in the queue" {
-					assert.Equal(t, "waited too long", refusal.Lease.Reason())
+					assert.Equal(t, "waited too long", rejection.Lease.Reason())
 				}
 			})
 		})
@@ -180,7 +181,7 @@ func TestPolicy_StoreThatIsAway(t *testing.T) {
 		want     decision // about the second call
 	}{
 		"closed, fail open": {store.FailClosed, true, decision{ok: true, events: []string{open}}},
-		"closed":            {store.FailClosed, false, decision{cause: status.OverCapacity, events: []string{rejected}}},
+		"closed":            {store.FailClosed, false, decision{cause: status.Undecided, events: []string{rejected}}},
 		"open":              {store.FailOpen, false, decision{ok: true}},
 		"local, none left":  {store.FallBackLocally, true, decision{cause: status.OverQuota, events: []string{rejected}}},
 	} {
@@ -200,7 +201,7 @@ func TestPolicy_StoreThatIsAway(t *testing.T) {
 			assert.Equal(t, c.want, got)
 		})
 	}
-	// While a store hangs, and is not yet known to be away, FailOpen admits what it does not answer in time.
+	// While a store hangs, and is not yet known to be away, FailOpen and Shadow admit what it does not answer within MaxWait.
 	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "lent": {Block: 10}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -208,9 +209,13 @@ func TestPolicy_StoreThatIsAway(t *testing.T) {
 				shared := weir.Must(store.New(memory, nil))
 				l := weir.Must(shared.TokenBucket("b", limiter.TokenBucketOptions{TokenLimit: 1000, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second, QueueLimit: 10}, how))
 				memory.Stall(true)
-				for range 100 {
-					got, _ := decide(t.Context(), admission.Options{}, policy{Limit: admission.Of[string](l), MaxWait: 50 * time.Millisecond, FailOpen: true})
+				for i := range 100 {
+					began := time.Now()
+					got, _ := decide(t.Context(), admission.Options{}, policy{
+						Limit: admission.Of[string](l), MaxWait: 50 * time.Millisecond, FailOpen: i%2 == 0, Shadow: i%2 == 1,
+					})
 					require.True(t, got.ok)
+					require.LessOrEqual(t, time.Since(began), 50*time.Millisecond)
 				}
 				assert.Error(t, shared.Health().Err, "it has been noticed meanwhile")
 				memory.Stall(false)

@@ -58,12 +58,12 @@ func told(t *testing.T, p policy, retryAfter time.Duration) string {
 	var c admission.Call[string]
 	c.Begin(t.Context(), l, false)
 	defer c.End()
-	key, refusal, ok := c.Admit(t.Context(), &p, "user")
+	key, rejection, ok := c.Admit(t.Context(), &p, "user")
 	var h map[string][]string
 	if ok {
 		h = c.WriteGranted(nil, &p, "user")
 	} else {
-		h = l.WriteQuota(nil, &p, "user", key, refusal.Lease, retryAfter)
+		h = l.WriteQuota(nil, &p, "user", key, rejection.Lease, retryAfter)
 	}
 	return strings.TrimPrefix(strings.Join(h["policy"], ""), `"p";`) + "|" + strings.TrimPrefix(strings.Join(h["limit"], ""), `"p";`)
 }
@@ -152,6 +152,17 @@ func TestLimits_WriteQuota(t *testing.T) {
 	assert.Equal(t, 2, asked)
 	require.NoError(t, window.Close())
 	assert.Equal(t, "|", told(t, policy{Limit: byRequest, FailOpen: true}, 0), "the limiter is closed")
+}
+
+// A rejection says when to come back, whatever a handler further out has told the client of its own quota.
+func TestLimits_WriteQuota_LegacyOfARejection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := transport.NewLimits(admission.Options{Headers: admission.Legacy})
+		p := l.Prepare(new(problems), policy{Limit: admission.Of[string](bucket(t, 5))})
+		h := map[string][]string{"l": {"1"}, "r": {"0"}, "t": {"9999999999"}}
+		l.WriteQuota(h, &p, "user", "", custom.Rejected(time.Second, ""), time.Second)
+		assert.Equal(t, map[string][]string{"l": {"5"}, "r": {"5"}, "t": {strconv.FormatInt(time.Now().Unix()+1, 10)}}, h)
+	})
 }
 
 // Whatever the name of a policy is, the field is one string with parameters.

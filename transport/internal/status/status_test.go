@@ -35,13 +35,15 @@ func TestOf(t *testing.T) {
 	}{
 		{alive, &ratelimit.RejectedError{Lease: custom.Rejected(time.Second, "")}, status.OverQuota, 429, 8},
 		{alive, &ratelimit.RejectedError{Lease: custom.Rejected(0, "")}, status.OverCapacity, 503, 14},
+		{alive, &ratelimit.RejectedError{Lease: custom.Rejected(time.Second, limiter.ReasonUnavailable)}, status.Undecided, 503, 14},
+		{alive, &ratelimit.RejectedError{Lease: custom.Rejected(0, limiter.ReasonClosed)}, status.Undecided, 503, 14},
 		{gone, &ratelimit.RejectedError{Lease: custom.Rejected(time.Second, "")}, status.OverQuota, 429, 8},
 		{alive, fmt.Errorf("in a pipeline: %w", &timeout.Error{After: time.Second}), status.TimedOut, 503, 4},
 		{alive, pipeline.ErrRejected, status.OverCapacity, 503, 14},
 		{gone, errors.New("any"), status.Gone, 499, 1},
 		{late, errors.New("any"), status.Late, 503, 4},
 		{alive, pipeline.ErrClosed, status.OverCapacity, 503, 14},
-		{alive, limiter.ErrClosed, status.OverCapacity, 503, 14},
+		{alive, limiter.ErrClosed, status.Undecided, 503, 14},
 		{alive, context.DeadlineExceeded, status.TimedOut, 503, 4},
 		{alive, errors.New("a bug"), status.Failed, 500, 13},
 	} {

@@ -3,7 +3,6 @@ package gateway
 import (
 	"encoding/hex"
 	"io"
-	"net"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -11,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/tools/testserver"
 
 	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
 )
@@ -30,35 +31,13 @@ func TestServer_HeaderTimeout(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := gatewayconfig.Gateway{H2C: true}.WithDefaults()
 				server := newServer(c, http.NotFoundHandler())
-				client, end := net.Pipe()
-				l := make(listenerOnce, 1)
-				l <- end
-				go server.Serve(l)
+				client := testserver.ServePipes(t, server).Dial()
 				began := time.Now()
 				go io.WriteString(client, text)
 				_, _ = io.Copy(io.Discard, client)
 				assert.LessOrEqual(t, time.Since(began), c.ReadHeaderTimeout+pingTimeout)
 				assert.GreaterOrEqual(t, time.Since(began), c.ReadHeaderTimeout)
-				_ = server.Close()
 			})
 		})
 	}
 }
-
-// A listenerOnce accepts the connections that it has.
-type listenerOnce chan net.Conn
-
-func (l listenerOnce) Accept() (net.Conn, error) {
-	c, open := <-l
-	if !open {
-		return nil, net.ErrClosed
-	}
-	return c, nil
-}
-
-func (l listenerOnce) Close() error {
-	close(l)
-	return nil
-}
-
-func (l listenerOnce) Addr() net.Addr { return &net.UnixAddr{} }

@@ -114,12 +114,13 @@ func (w *Writer) run() {
 		lines, dropped, closing := w.buffer, w.dropped, w.closing
 		w.buffer, w.dropped = spare[:0], 0
 		w.mu.Unlock()
+		count := dropped + bytes.Count(lines, []byte("\n"))
 		if dropped > 0 {
 			lines = fmt.Appendf(lines, "{\"level\":\"WARN\",\"msg\":\"lines were dropped: the output was too slow, or failed\",\"dropped\":%d}\n", dropped)
 		}
 		if len(lines) > 0 {
 			if _, err := w.to.Write(lines); err != nil {
-				w.failed(bytes.Count(lines, []byte("\n")))
+				w.failed(count)
 			}
 		}
 		if spare = lines; cap(spare) > maxBuffered/4 {

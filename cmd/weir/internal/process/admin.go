@@ -55,7 +55,7 @@ func (p *Process) listenAdmin(inForce *atomic.Pointer[fileconfig.Common]) (*admi
 	if cmp.Or(p.Admin, c.Admin) == fileconfig.Off {
 		return a, nil
 	}
-	if a.listener, err = p.Listen("admin", p.Admin, c.Admin); err != nil {
+	if a.listener, err = p.Listen("admin", fileconfig.Loopback(p.Admin), c.Admin); err != nil {
 		a.close()
 		return nil, err
 	}
@@ -63,14 +63,14 @@ func (p *Process) listenAdmin(inForce *atomic.Pointer[fileconfig.Common]) (*admi
 	if l != nil {
 		pages = l.before(pages)
 	}
-	a.server = &http.Server{
-		Handler:           p.adminHandler(inForce, pages),
-		ReadHeaderTimeout: time.Minute,
-		IdleTimeout:       time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          p.ServerLog(),
-	}
+	a.server = adminServer(p.adminHandler(inForce, pages))
+	a.server.ErrorLog = p.ServerLog()
 	return a, nil
+}
+
+// adminServer returns the server of the admin pages. It has no WriteTimeout, which would cut the stream of the dashboard.
+func adminServer(h http.Handler) *http.Server {
+	return &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
 }
 
 // url returns where the admin pages are; "" if they are off.

@@ -10,9 +10,13 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/tools/testserver"
 
 	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 )
@@ -26,6 +30,19 @@ func TestNew_HeapFloor(t *testing.T) {
 	runtime.ReadMemStats(&m)
 	assert.Greater(t, m.NextGC, uint64(2*heapFloor))
 	p.Close()
+}
+
+// TestAdminServer_HeaderTimeout has a client that sends the half of a header.
+func TestAdminServer_HeaderTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := testserver.ServePipes(t, adminServer(http.NotFoundHandler())).Dial()
+		began := time.Now()
+		_, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n")
+		require.NoError(t, err)
+		_, err = c.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF)
+		assert.Equal(t, 5*time.Second, time.Since(began))
+	})
 }
 
 // TestAdminHandler_Host checks that no page of another site can read what the admin listener on the loopback interface has.

@@ -1,10 +1,10 @@
 // Package paced bounds how long a client can hold a request by being slow; docs/slow-clients.md says it for users.
 //
-//   - A body of a known length must go on: a Read in which nothing comes for [Stall] fails. A body of unknown length is a
-//     stream, which can be silent for as long as it likes.
-//   - An answer must be taken: a Write of which the client takes nothing for [Stall] fails, and the connection ends; over
-//     HTTP/2, the stream. Between two writes, an answer can be silent for as long as it likes.
-//   - What is left of a body that the handler did not want has [Linger] to come. net/http reads some of it before it sends
+//   - A client must go on sending a body of a known length: a Read in which nothing comes for [Stall] fails. A body of unknown
+//     length is a stream, which can be silent for as long as it likes.
+//   - A client must take the answer, and the 1xx answers before it: a write of which it takes nothing for [Stall] fails, and the
+//     connection ends; over HTTP/2, the stream. Between two writes, an answer can be silent for as long as it likes.
+//   - The rest of a body that the handler did not want has [Linger] to come. net/http reads some of it before it sends
 //     the answer, and would wait forever for a client that sends nothing.
 //   - A connection that has switched to another protocol ends if the client takes nothing of a write for [Stall].
 //
@@ -33,26 +33,28 @@ const (
 // A body is the body of a request.
 type body struct {
 	io.ReadCloser
-	connection *http.ResponseController
-	timed      bool        // its length is known
-	complete   atomic.Bool // it was read to its end
+	answer   *Writer
+	timed    bool        // its length is known
+	complete atomic.Bool // it was read to its end
 
-	mu   sync.Mutex
-	over bool // the deadline is no longer for this body to set
+	mu     sync.Mutex
+	expect bool // the first Read writes a 100 Continue
+	over   bool // the deadline is no longer for this body to set
 }
 
-// Body returns the body of r for a handler, and a function to call when the handler returns.
-func Body(w http.ResponseWriter, r *http.Request) (paced io.ReadCloser, end func()) {
+// Body returns the body of r, whose answer w is for, and a function to call when the handler returns.
+func (w *Writer) Body(r *http.Request) (paced io.ReadCloser, end func()) {
 	if r.ContentLength == 0 {
 		return r.Body, func() {}
 	}
-	b := &body{ReadCloser: r.Body, connection: http.NewResponseController(w), timed: r.ContentLength > 0}
+	b := &body{ReadCloser: r.Body, answer: w, timed: r.ContentLength > 0, expect: r.ProtoMajor == 1 && r.Header["Expect"] != nil}
 	return b, b.end
 }
 
 // Read lifts the deadline after a Read that has not failed: net/http reads from the connection to notice that the client
 // goes away. After a failure the deadline stays, because weirhttp can have set it.
 func (b *body) Read(p []byte) (int, error) {
+	b.goOn()
 	if b.timed {
 		b.allow(time.Now().Add(Stall))
 	}
@@ -67,6 +69,16 @@ func (b *body) Read(p []byte) (int, error) {
 		b.release()
 	}
 	return n, err
+}
+
+// goOn bounds the 100 Continue that net/http writes in the first Read.
+func (b *body) goOn() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.expect && !b.over {
+		b.answer.bound()
+	}
+	b.expect = false
 }
 
 // Close reads what is left, if that is not much.
@@ -87,7 +99,7 @@ func (b *body) allow(until time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.over {
-		_ = b.connection.SetReadDeadline(until) // where it cannot be set, there is none
+		_ = b.answer.connection.SetReadDeadline(until) // where it cannot be set, there is none
 	}
 }
 
@@ -121,6 +133,8 @@ type Writer struct {
 	mu    sync.Mutex
 	timer *time.Timer // nil before the first write
 	began time.Time   // of the write; zero: there is none
+
+	bounded bool // there is a deadline that is not one of a write
 }
 
 // NewWriter returns the Writer of an answer.
@@ -134,6 +148,10 @@ func (w *Writer) Begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.began = time.Now()
+	if w.bounded {
+		w.bounded = false
+		_ = w.connection.SetWriteDeadline(time.Time{})
+	}
 	if w.timer == nil {
 		w.timer = time.AfterFunc(Stall, w.expire)
 	} else {
@@ -156,6 +174,14 @@ func (w *Writer) expire() {
 	if !w.began.IsZero() && time.Since(w.began) >= Stall {
 		_ = w.connection.SetWriteDeadline(w.began) // a deadline in the past ends it at once
 	}
+}
+
+// bound bounds what net/http writes by itself before the first write, which can begin much later.
+func (w *Writer) bound() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.bounded = true
+	_ = w.connection.SetWriteDeadline(time.Now().Add(Stall))
 }
 
 // Last bounds what net/http writes of the answer after the handler.

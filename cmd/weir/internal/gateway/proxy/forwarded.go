@@ -113,14 +113,14 @@ func version(r *http.Request) int {
 	}
 }
 
-// trailers returns the body of a request for the upstream. The trailer of a client that is not a trusted proxy claims nothing
-// about the client, either: some servers add it to the header. The trailer is shared with the request of the client, and
-// complete at the end of the body.
+// trailers returns the body of a request for the upstream. Some servers add the trailer to the header, so that it claims nothing either
+// that the header of the client cannot, and has no second key. The trailer is shared with the request of the client, and complete at
+// the end of the body.
 func (t *trust) trailers(p *httputil.ProxyRequest, x *sender) io.ReadCloser {
-	if x.trusted || p.Out.Trailer == nil || p.Out.Body == nil {
+	if p.Out.Trailer == nil || p.Out.Body == nil {
 		return p.Out.Body
 	}
-	b := &trailerBody{p.Out.Body, t, p.Out.Trailer}
+	b := &trailerBody{p.Out.Body, t, x.trusted, p.Out.Trailer}
 	b.removeClaims() // from the announcement
 	return b
 }
@@ -129,6 +129,7 @@ func (t *trust) trailers(p *httputil.ProxyRequest, x *sender) io.ReadCloser {
 type trailerBody struct {
 	io.ReadCloser
 	trust   *trust
+	trusted bool
 	trailer http.Header
 }
 
@@ -142,7 +143,8 @@ func (b *trailerBody) Read(p []byte) (int, error) {
 
 func (b *trailerBody) removeClaims() {
 	for name := range b.trailer {
-		if claims, _ := b.trust.claims(name); claims {
+		claims, spelling := b.trust.claims(name)
+		if claims && (!b.trusted || spelling) || slices.Contains(b.trust.keys, name) {
 			delete(b.trailer, name)
 		}
 	}

@@ -46,9 +46,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	answer.duplex(r)
 	var endBody func()
-	r.Body, endBody = paced.Body(w, r)
+	r.Body, endBody = answer.paced.Body(r)
 	defer func() {
-		if !x.switched {
+		if answer.status != http.StatusSwitchingProtocols {
 			endBody()
 		}
 	}()
@@ -56,8 +56,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.table.serve(answer, r.WithContext(x), x)
 		return nil
 	})
-	if err != nil && answer.status == 0 { // the registry is closed
-		(&Table{}).answer(answer, r, x, http.StatusServiceUnavailable, 0, err)
+	if err != nil && answer.status == 0 { // the client has gone, the gateway shuts down, or the registry is closed
+		status := http.StatusServiceUnavailable
+		if cause := context.Cause(x); cause != nil {
+			status = statusOf(x, cause)
+		}
+		(&Table{}).answer(answer, r, x, status, 0, err)
 	}
 	answer.paced.Last()
 	finished = true

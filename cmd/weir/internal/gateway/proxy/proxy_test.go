@@ -296,14 +296,14 @@ func TestForwarded_KeyHeader(t *testing.T) {
 func TestForwarded_Trailer(t *testing.T) {
 	back := serve(t, http.HandlerFunc(echo))
 	for _, trusted := range []bool{false, true} {
-		o := TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}}
+		o := TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}, KeyHeaders: []string{"x-api-key"}}
 		want := http.Header{"X-Sum": {"7"}}
 		if trusted {
 			o.Address.Trusted = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 			want["X-Forwarded-For"], want["X-Real-Ip"] = []string{"192.0.2.1"}, []string{"192.0.2.1"}
 		}
 		resp, _ := raw(t, gateway(t, o), "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: X-Forwarded-For, X-Sum\r\n\r\n"+
-			"1\r\na\r\n0\r\nX-Forwarded-For: 192.0.2.1\r\nX-Real-Ip: 192.0.2.1\r\nX-Sum: 7\r\n\r\n")
+			"1\r\na\r\n0\r\nX-Forwarded-For: 192.0.2.1\r\nX-Real-Ip: 192.0.2.1\r\nX-Api-Key: 2\r\nX-Sum: 7\r\n\r\n")
 		s := decoded(t, resp)
 		assert.Equal(t, "a", s.Body)
 		assert.Equal(t, want, s.Trailer)
@@ -425,7 +425,8 @@ func TestTrailersAndContinue(t *testing.T) {
 		w.Header().Set("X-Sum", "7")
 		w.Header().Set(http.TrailerPrefix+"X-Late", "8")
 	}))
-	g := gateway(t, TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
+	attempts := weir.Must(pipeline.New("attempts", retry.New(nil)))
+	g := gateway(t, TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL), Pipeline: attempts}}})
 	resp, _ := raw(t, g, "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\nTrailer: X-Check\r\n\r\n")
 	_ = resp.Body.Close()
 	require.Equal(t, http.StatusContinue, resp.StatusCode)
@@ -492,16 +493,41 @@ func TestUpgrade_NoTunnelForHTTP(t *testing.T) {
 			_ = c.Close()
 		}
 	}))
-	g := gateway(t, TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
+	table, err := NewTable(&TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
+	require.NoError(t, err)
+	statuses := make(recorded, 100)
+	g := serve(t, NewHandler(weir.Must(pipeline.New("gateway", table)), statuses))
 	for _, protocol := range []string{"h2c", "H2C", "HTTP/2.0", "websocket, h2c", "TLS/1.0"} {
 		resp, _ := raw(t, g, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: "+protocol+"\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n\r\n")
 		h := decoded(t, resp).Header
 		assert.NotContains(t, h, "Upgrade", protocol)
 		assert.NotContains(t, h, "Http2-Settings", protocol)
+		assert.Equal(t, http.StatusOK, <-statuses)
 	}
 	resp, _ := raw(t, g, "GET /always HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
 	_ = resp.Body.Close()
 	assert.Equal(t, http.StatusBadGateway, resp.StatusCode)
+	assert.Equal(t, http.StatusBadGateway, <-statuses)
+}
+
+// A recorded has the statuses of requests.
+type recorded chan int
+
+func (r recorded) RecordRequest(_ context.Context, _, _, _ string, status int, _ string, _ time.Duration) {
+	r <- status
+}
+
+// TestHandler_NotBegun checks the status of a request that ends before it has a route: its client has gone, or the gateway ends.
+func TestHandler_NotBegun(t *testing.T) {
+	p := weir.Must(pipeline.New("gateway"))
+	for cause, want := range map[error]int{nil: weirhttp.StatusClientClosedRequest, ErrShutdown: http.StatusServiceUnavailable} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(cause)
+		statuses := make(recorded, 1)
+		w := httptest.NewRecorder()
+		NewHandler(p, statuses).ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
+		assert.Equal(t, want, <-statuses)
+	}
 }
 
 // TestEarlyHints checks that the fields of the policies are in the answer, and not in the 1xx answers before it.

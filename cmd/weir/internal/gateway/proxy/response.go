@@ -35,17 +35,20 @@ func (w *response) duplex(r *http.Request) {
 
 // begin records the status.
 func (w *response) begin(status int) {
-	if w.status != 0 || status < 200 && status != http.StatusSwitchingProtocols {
+	if w.status != 0 || status < 200 {
 		return
 	}
 	w.status = status
-	if w.closes && status != http.StatusSwitchingProtocols {
+	if w.closes {
 		w.Header().Set("Connection", "close")
 	}
 }
 
 func (w *response) WriteHeader(status int) {
-	w.begin(status)
+	if w.begin(status); w.status == 0 { // a 1xx answer is written at once
+		w.paced.Begin()
+		defer w.paced.End()
+	}
 	w.ResponseWriter.WriteHeader(status)
 }
 
@@ -68,10 +71,11 @@ func (w *response) Flush() {
 // Unwrap is for [http.ResponseController].
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Hijack is for connections that switch protocols, such as WebSockets.
+// Hijack is for connections that switch protocols, such as WebSockets. What is written then, with the 101 before it, does not go through w.
 func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, b, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil {
+		w.status = http.StatusSwitchingProtocols
 		c = &switchedConn{&paced.Conn{Conn: c}, &w.bytes}
 	}
 	return c, b, err

@@ -180,7 +180,6 @@ func modifyResponse(resp *http.Response) error {
 		return fmt.Errorf("the upstream has answered with the status %03d", resp.StatusCode)
 	}
 	x := requestOf(resp.Request.Context())
-	x.switched = resp.StatusCode == http.StatusSwitchingProtocols
 	for name, values := range x.answered {
 		if strings.HasPrefix(name, "X-Ratelimit-") {
 			resp.Header[name] = values

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
 	"net/url"
 	"strings"
 	"testing"
@@ -17,53 +19,19 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/tools/testserver"
 
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/paced"
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/upstream"
 )
 
-// A pipeListener accepts one end of each pipe that dial makes, so that a server runs in a bubble of synctest.
-type pipeListener struct {
-	accept chan net.Conn
-	closed chan struct{}
-}
-
-func newPipeListener() *pipeListener {
-	return &pipeListener{make(chan net.Conn), make(chan struct{})}
-}
-
 // serveOnPipes serves a gateway until the test ends, over HTTP/1 and HTTP/2 without TLS.
-func serveOnPipes(t *testing.T, table *Table) *pipeListener {
+func serveOnPipes(t *testing.T, table *Table) *testserver.Pipes {
 	server := &http.Server{Handler: NewHandler(weir.Must(pipeline.New("gateway", table)), nil), Protocols: new(http.Protocols)} //nolint:gosec // in a test
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
-	l := newPipeListener()
-	go server.Serve(l)
-	t.Cleanup(func() { _ = server.Close() })
-	return l
+	return testserver.ServePipes(t, server)
 }
-
-func (l *pipeListener) dial() net.Conn {
-	client, server := net.Pipe()
-	l.accept <- server
-	return client
-}
-
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.accept:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *pipeListener) Close() error {
-	close(l.closed)
-	return nil
-}
-
-func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
 
 type transportFunc func(r *http.Request) (*http.Response, error)
 
@@ -110,7 +78,7 @@ func TestSlowBody(t *testing.T) {
 		"POST /../a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nha":         {http.StatusBadRequest, paced.Linger},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c := serveOnPipes(t, echoTable(t)).dial()
+			c := serveOnPipes(t, echoTable(t)).Dial()
 			defer c.Close()
 			began := time.Now()
 			go io.WriteString(c, text)
@@ -150,11 +118,11 @@ func TestSlowBody_HTTP2(t *testing.T) {
 	})
 }
 
-func http2To(l *pipeListener, window int) *http.Transport {
+func http2To(l *testserver.Pipes, window int) *http.Transport {
 	transport := &http.Transport{
 		Protocols:   new(http.Protocols),
 		HTTP2:       &http.HTTP2Config{MaxReceiveBufferPerStream: window},
-		DialContext: func(context.Context, string, string) (net.Conn, error) { return l.dial(), nil },
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return l.Dial(), nil },
 	}
 	transport.Protocols.SetUnencryptedHTTP2(true)
 	return transport
@@ -168,13 +136,74 @@ func TestSlowReader(t *testing.T) {
 			resp := answerOf(r, nil, 1<<40) // of a known length: a mutex of the ReverseProxy would stop the fake time
 			resp.Body = body
 			return resp, nil
-		}))).dial()
+		}))).Dial()
 		defer c.Close()
 		_, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 		require.NoError(t, err)
 		began := time.Now()
 		<-body.closed
 		assert.Equal(t, paced.Stall, time.Since(began))
+	})
+}
+
+// TestSlowReader_Interim checks that a client does not hold its request for long either if it takes nothing of a 1xx answer: the one that
+// net/http sends when the body is wanted, and those of the upstream.
+func TestSlowReader_Interim(t *testing.T) {
+	read := func(r *http.Request) { _, _ = r.Body.Read(make([]byte, 1)) }
+	for name, do := range map[string]func(r *http.Request){
+		"Content-Length: 5\r\nExpect: 100-continue":          read,
+		"Transfer-Encoding: chunked\r\nExpect: 100-continue": read,
+		"Accept: text/html": func(r *http.Request) {
+			_ = httptrace.ContextClientTrace(r.Context()).Got1xxResponse(http.StatusEarlyHints, textproto.MIMEHeader{})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				returned := make(chan time.Time)
+				c := serveOnPipes(t, tableTo(t, transportFunc(func(r *http.Request) (*http.Response, error) {
+					defer func() { returned <- time.Now() }()
+					go do(r)
+					<-r.Context().Done()
+					return nil, r.Context().Err()
+				}))).Dial()
+				defer c.Close()
+				began := time.Now()
+				_, err := io.WriteString(c, "POST / HTTP/1.1\r\nHost: a\r\n"+name+"\r\n\r\n")
+				require.NoError(t, err)
+				select {
+				case at := <-returned:
+					assert.Equal(t, paced.Stall, at.Sub(began))
+				case <-time.After(time.Hour):
+					t.Error("the client still holds the request")
+					_ = c.Close()
+					<-returned
+				}
+			})
+		})
+	}
+}
+
+// TestStream_BeginsLate checks that a stream whose client was told to go on can be silent at its beginning, as at any time.
+func TestStream_BeginsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := serveOnPipes(t, echoTable(t)).Dial()
+		defer c.Close()
+		_, err := io.WriteString(c, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n")
+		require.NoError(t, err)
+		answers := bufio.NewReader(c)
+		resp, err := http.ReadResponse(answers, nil)
+		require.NoError(t, err)
+		assert.Equal(t, http.StatusContinue, resp.StatusCode)
+		_ = resp.Body.Close()
+		time.Sleep(3 * paced.Stall)
+		_, err = io.WriteString(c, "5\r\nwhole\r\n0\r\n\r\n")
+		require.NoError(t, err)
+		resp, err = http.ReadResponse(answers, nil)
+		require.NoError(t, err)
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		_ = resp.Body.Close()
+		assert.Equal(t, "whole", string(body))
 	})
 }
 
@@ -193,7 +222,7 @@ func (c *closing) Close() error {
 func TestSlowReader_KeepsConnection(t *testing.T) {
 	const ask = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nwhole"
 	synctest.Test(t, func(t *testing.T) {
-		c := serveOnPipes(t, echoTable(t)).dial()
+		c := serveOnPipes(t, echoTable(t)).Dial()
 		defer c.Close()
 		answers := bufio.NewReader(c)
 		for i := range 3 {

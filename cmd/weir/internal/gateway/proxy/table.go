@@ -302,7 +302,6 @@ type request struct {
 	decided  decided
 	meant    int         // the status that an answer of the gateway stands for: one of gRPC is 200; 0: none
 	fault    error       // why the gateway answered, and not the upstream
-	switched bool        // the upstream has switched protocols
 	answered http.Header // the fields of the policies, while the upstream answers
 	answer   response
 }
@@ -323,9 +322,7 @@ func (x *request) Value(key any) any {
 // status returns the status for the log and the metrics: that of the answer, or what it stands for.
 func (x *request) status() int {
 	switch {
-	case x.switched:
-		return http.StatusSwitchingProtocols
-	case x.meant != 0:
+	case x.meant != 0 && x.answer.status != http.StatusSwitchingProtocols:
 		return x.meant
 	default:
 		return x.answer.status
@@ -350,7 +347,7 @@ func Unrouted(ctx context.Context) bool {
 
 // A decided is what the policies of a route said about a request, for the access log.
 type decided struct {
-	policy   string        // that decided: the one that rejected the request, or else the last one
+	policy   string        // the one that rejected the request, or else the last one
 	decision string        // such as "granted"
 	waited   time.Duration // in the queues of all policies
 }

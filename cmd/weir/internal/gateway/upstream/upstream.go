@@ -26,8 +26,8 @@ import (
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 )
 
-// An Address is one server of an upstream. It counts the requests that run there, so use an Address for one Upstream
-// only.
+// An Address is one server of an upstream. It counts the requests that run there, by which its Upstream chooses: an Address belongs to
+// one Upstream.
 type Address struct {
 	name     string
 	url      *url.URL
@@ -309,10 +309,11 @@ func (s *sending) send(r *http.Request) (resp *http.Response, err error) {
 	var unsent atomic.Bool
 	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { unsent.Store(info.WasIdle && closeIfEnded(info.Conn)) }}
 	r = r.WithContext(httptrace.WithClientTrace(r.Context(), trace))
-	for {
-		if resp, err = s.base.RoundTrip(r); err == nil || !unsent.Load() || r.Context().Err() != nil || !body.rewind() {
-			break
-		}
+	for again := true; again; {
+		unsent.Store(false)
+		resp, err = s.base.RoundTrip(r)
+		// After an ended connection, net/http may have found that there is no other one.
+		again = err != nil && unsent.Load() && !NotSent(err) && r.Context().Err() == nil && body.rewind()
 	}
 	if err != nil && body.failure() != nil {
 		return nil, &ClientError{body.failure()}

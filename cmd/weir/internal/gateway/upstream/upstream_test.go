@@ -25,6 +25,7 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 // A transportFunc is a base of an Upstream.
@@ -311,11 +312,8 @@ func pipedUpstream(t *testing.T, o TransportOptions) *Upstream {
 	base, err := NewTransport(o)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = base.Close() })
-	base.DialContext = func(context.Context, string, string) (net.Conn, error) {
-		client, server := net.Pipe()
-		go (&http.Server{Handler: h}).Serve(&oneConn{c: server}) //nolint:gosec // in a test; it ends with the connection
-		return client, nil
-	}
+	servers := testserver.ServePipes(t, &http.Server{Handler: h}) //nolint:gosec // in a test
+	base.DialContext = func(context.Context, string, string) (net.Conn, error) { return servers.Dial(), nil }
 	return New("test", base, newUpstream(t, nil, "http://a", "http://b").addresses...)
 }
 
@@ -345,36 +343,32 @@ func TestUpstream_ResendsBody(t *testing.T) {
 	}
 }
 
-// A lateConn tells its reader of the end of the connection only when something is written: as if the goroutine that reads had to wait
-// for a processor.
+// A lateConn tells its reader of the end of the connection only when something is written after it: as if the goroutine that reads had
+// to wait for a processor.
 type lateConn struct {
 	*net.TCPConn
-	written chan struct{} // has room for one
+	tell func() // closes told
+	told chan struct{}
 }
 
 func (c *lateConn) Read(p []byte) (int, error) {
 	n, err := c.TCPConn.Read(p)
 	if err != nil {
-		<-c.written
+		<-c.told
 	}
 	return n, err
 }
 
 func (c *lateConn) Write(p []byte) (int, error) {
-	defer c.wake()
+	if ended(c.TCPConn) {
+		defer c.tell()
+	}
 	return c.TCPConn.Write(p)
 }
 
 func (c *lateConn) Close() error {
-	defer c.wake()
+	defer c.tell()
 	return c.TCPConn.Close()
-}
-
-func (c *lateConn) wake() {
-	select {
-	case c.written <- struct{}{}:
-	default:
-	}
 }
 
 // listening starts a server that handles each connection, and then closes it.
@@ -429,19 +423,8 @@ func TestUpstream_ServerHasClosed(t *testing.T) {
 			got[n]++
 		}
 	})
-	base, err := NewTransport(TransportOptions{})
-	require.NoError(t, err)
-	defer base.Close()
 	var last *lateConn
-	base.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-		c, err := new(net.Dialer).DialContext(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		last = &lateConn{c.(*net.TCPConn), make(chan struct{}, 1)}
-		return last, nil
-	}
-	u := New("test", base, NewAddress(server, nil))
+	u := lateUpstream(t, server, func(c *lateConn, err error) { last = c })
 	for _, size := range []int64{0, 4, 64 << 10} {
 		for range 3 {
 			r := newRequest(t, t.Context(), struct{ io.Reader }{strings.NewReader(strings.Repeat("a", int(size)))})
@@ -455,6 +438,59 @@ func TestUpstream_ServerHasClosed(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	assert.Equal(t, map[int64]int{0: 3, 4: 3, 64 << 10: 3}, got, "each is sent once")
+}
+
+// lateUpstream returns an upstream whose connections are late. dialed gets each of them.
+func lateUpstream(t *testing.T, server *url.URL, dialed func(c *lateConn, err error)) *Upstream {
+	t.Helper()
+	base, err := NewTransport(TransportOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = base.Close() })
+	base.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, address)
+		if err != nil {
+			dialed(nil, err)
+			return nil, err
+		}
+		told := make(chan struct{})
+		late := &lateConn{c.(*net.TCPConn), sync.OnceFunc(func() { close(told) }), told}
+		dialed(late, nil)
+		return late, nil
+	}
+	return New("test", base, NewAddress(server, nil))
+}
+
+// TestUpstream_ServerHasGone has a server that closes a connection and then refuses all others: after the connection that waited for
+// the request, a request tries to connect once.
+func TestUpstream_ServerHasGone(t *testing.T) {
+	gone := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer server.Close()
+	at, err := url.Parse(server.URL)
+	require.NoError(t, err)
+	var last *lateConn
+	var refused atomic.Int64
+	u := lateUpstream(t, at, func(c *lateConn, err error) {
+		if last = c; err != nil && refused.Add(1) == 100 {
+			close(gone)
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		select {
+		case <-gone: // the request would go on for as long as the client waits
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	require.NoError(t, send(u, newRequest(t, ctx, nil)))
+	waiting := last
+	server.Close()
+	require.Eventually(t, func() bool { return ended(waiting.TCPConn) }, time.Minute, time.Millisecond)
+	err = send(u, newRequest(t, ctx, nil))
+	assert.True(t, NotSent(err), "%v", err)
+	assert.EqualValues(t, 1, refused.Load())
 }
 
 // TestUpstream_NotRepeated checks that a request of which something may have been sent is not sent again.
@@ -587,18 +623,16 @@ func (c *silencedConn) Close() error {
 // without closing it.
 func TestTransport_DeadConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var servers []*http.Server
 		var gone []*atomic.Bool
+		s := &http.Server{Protocols: new(http.Protocols), Handler: http.NotFoundHandler()} //nolint:gosec // in a test
+		s.Protocols.SetUnencryptedHTTP2(true)
+		servers := testserver.ServePipes(t, s)
 		base, err := NewTransport(TransportOptions{H2C: true})
 		require.NoError(t, err)
 		defer base.Close()
 		base.DialContext = func(context.Context, string, string) (net.Conn, error) {
-			client, server := net.Pipe()
-			s := &http.Server{Protocols: new(http.Protocols), Handler: http.NotFoundHandler()} //nolint:gosec // in a test
-			s.Protocols.SetUnencryptedHTTP2(true)
-			go s.Serve(&oneConn{c: server}) // it ends with the connection
-			servers, gone = append(servers, s), append(gone, new(atomic.Bool))
-			return &silencedConn{Conn: client, gone: gone[len(gone)-1], closed: make(chan struct{})}, nil
+			gone = append(gone, new(atomic.Bool))
+			return &silencedConn{Conn: servers.Dial(), gone: gone[len(gone)-1], closed: make(chan struct{})}, nil
 		}
 		ask := func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -618,25 +652,8 @@ func TestTransport_DeadConnection(t *testing.T) {
 		require.NoError(t, ask())
 		assert.Greater(t, len(gone), 1, "it has connected again")
 		base.CloseIdleConnections()
-		for _, s := range servers {
-			_ = s.Close()
-		}
 	})
 }
-
-// A oneConn is a listener with one connection.
-type oneConn struct{ c net.Conn }
-
-func (l *oneConn) Accept() (net.Conn, error) {
-	c := l.c
-	if l.c = nil; c == nil {
-		return nil, net.ErrClosed
-	}
-	return c, nil
-}
-
-func (l *oneConn) Close() error   { return nil }
-func (l *oneConn) Addr() net.Addr { return &net.UnixAddr{} }
 
 func TestNewTransport_Files(t *testing.T) {
 	_, err := NewTransport(TransportOptions{CA: t.TempDir() + "/none"})
