@@ -194,12 +194,6 @@ func (l Limits) Validate() error {
 	case l.Every != 0 || l.Zone != "":
 		p.Add("Every", l.Every.String(), "must be empty, and Zone too, for the kind %v", l.Kind)
 	}
-	l.ValidateQueue(&p)
-	return p.Err("limiter")
-}
-
-// ValidateQueue adds what is wrong with the queue to p.
-func (l Limits) ValidateQueue(p *validate.Problems) {
 	p.AtLeast("QueueLimit", l.QueueLimit, 0)
 	if !queueOrders.Has(l.QueueOrder) {
 		p.Add("QueueOrder", l.QueueOrder, "must be OldestFirst, NewestFirst or Fair")
@@ -208,6 +202,7 @@ func (l Limits) ValidateQueue(p *validate.Problems) {
 	if l.QueueLimitPerTenant > 0 && l.QueueOrder != Fair {
 		p.Add("QueueLimitPerTenant", l.QueueLimitPerTenant, "must be 0 unless {QueueOrder} is Fair")
 	}
+	return p.Err("limiter")
 }
 
 // Share returns the limits of a limiter that has a share of l, from 0 to 1. No number is below 1: if the share of a refill is

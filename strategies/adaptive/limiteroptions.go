@@ -96,7 +96,14 @@ func (o *LimiterOptions) Validate() error {
 		p.Add("MaxLimitFactor", f.MaxLimitFactor, "must be at least 1")
 	}
 	p.NotNegative("MaxLimitWindow", f.MaxLimitWindow)
-	f.permits(1).Limits().ValidateQueue(&p)
+	p.AtLeast("QueueLimit", f.QueueLimit, 0)
+	if f.QueueOrder > limiter.Fair {
+		p.Add("QueueOrder", f.QueueOrder, "must be OldestFirst, NewestFirst or Fair")
+	}
+	p.AtLeast("QueueLimitPerTenant", f.QueueLimitPerTenant, 0)
+	if f.QueueLimitPerTenant > 0 && f.QueueOrder != limiter.Fair {
+		p.Add("QueueLimitPerTenant", f.QueueLimitPerTenant, "must be 0 unless {QueueOrder} is Fair")
+	}
 	p.Positive("MinWindow", f.MinWindow)
 	if f.MaxWindow < f.MinWindow {
 		p.Add("MaxWindow", f.MaxWindow, "must be at least {MinWindow}, which is %v", f.MinWindow)
