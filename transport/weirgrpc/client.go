@@ -23,8 +23,8 @@ import (
 // service, or "*" for all methods.
 type ClientOptions struct {
 	// Pipelines are the pipelines of methods, by pattern. The most specific pattern applies: the method itself, its
-	// service, then "*". If no pattern matches, the pipeline is that of [NewClient]. Calls of methods with a nil
-	// pipeline do not run through one. If a registry reloads a pipeline, the reload applies to the next call.
+	// service, then "*". If no pattern matches, the pipeline is that of [NewClient]. A nil pipeline sends the calls of its
+	// methods as they are. If a registry reloads a pipeline, the reload applies to the next call.
 	Pipelines map[string]*pipeline.Pipeline `json:"-" yaml:"-"`
 	// IdempotentMethods are patterns of methods whose calls can be made again although the server may have processed
 	// them. Methods whose .proto file says so are idempotent, too: the option idempotency_level is NO_SIDE_EFFECTS or

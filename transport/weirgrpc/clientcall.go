@@ -25,7 +25,7 @@ import (
 	"github.com/weir-go/weir/transport/internal/exchange"
 )
 
-// An outgoingCall is what unary calls and streams of a [Client] have in common: a call with all attempts at it.
+// An outgoingCall is a call of a [Client] with all attempts at it. Unary calls and streams embed it.
 type outgoingCall struct {
 	exchange.Exchange[*clientAttempt]
 
@@ -73,7 +73,8 @@ func (x *outgoingCall) finished(err error) {
 	}
 }
 
-// refusedOr returns err, or the outcome of the attempt before one that was not made.
+// refusedOr returns the result and the error of the pipeline or, if the error is that of an attempt that was not made, the outcome
+// of the attempt before.
 func (x *outgoingCall) refusedOr(result any, err error) (any, error) {
 	if ended := x.Ended(); exchange.IsRefusal(err) && len(ended) > 0 {
 		return ended[len(ended)-1].outcome()
@@ -110,9 +111,9 @@ func (a *clientAttempt) outcome() (any, error) {
 	}
 }
 
-// unsent reports whether the attempt certainly was not sent: grpc-go has ended it without a stream on a connection. When
-// there is a stream, grpc-go sets the Trailer of the call, to an empty map at least. An interceptor that does not hand on
-// the options leaves the trailer nil too, and then over is false. When over is true, the trailer does not change any more.
+// unsent reports whether the attempt certainly was not sent: grpc-go has ended it, so that over is true, without a stream on a
+// connection. With a stream, grpc-go sets the Trailer of the call, at least to an empty map. If an interceptor drops the options,
+// the trailer stays nil, too, but over is false. When over is true, the trailer no longer changes.
 func (a *clientAttempt) unsent() bool { return a.over.Load() && a.trailer == nil }
 
 // newStatusError returns the error of an attempt whose context is ctx. trailer is nil if it is not known.
@@ -396,7 +397,7 @@ func isContextCode(c codes.Code) bool { return c == codes.Canceled || c == codes
 
 var errNoReply = status.Error(codes.Internal, "weirgrpc: the pipeline returned neither a reply nor an error")
 
-// A serverPushback is what a server says about another attempt.
+// A serverPushback says whether, and when, a server wants another attempt.
 type serverPushback struct {
 	wait  time.Duration
 	asked bool // the server asks for another attempt after wait

@@ -129,7 +129,7 @@ func (c *call) handle(ctx context.Context) (response any, err error) {
 	return c.unary(ctx, c.request.Message)
 }
 
-// handleTimed runs the handler within the Timeout of the route. A success that comes too late is one.
+// handleTimed runs the handler within the Timeout of the route. A success stays one, however late it comes.
 func (c *call) handleTimed(ctx context.Context) (response any, err error) {
 	p := c.route.timed
 	cause := timedOut{&timeout.Error{Source: p.Source, After: p.Timeout}}
@@ -153,13 +153,13 @@ func endedByContext(err error) bool {
 	return late || pipeline.IsContextError(err)
 }
 
-// rejectedBy returns the error for a call that p does not admit. The earlier policies get back what they granted.
+// rejectedBy returns the error for a call that p does not admit, and refunds what the earlier policies have granted.
 func (c *call) rejectedBy(p *preparedPolicy, key string, rejection *admission.Rejection) error {
 	c.Refund()
 	return c.withQuota(newRejectedError(p, p.codeFor(rejection.Cause), rejection), p, c.Request, key)
 }
 
-// withQuota adds the quota of p to the trailer of e, which p has refused r with.
+// withQuota adds the quota of p to the trailer of e, with which p has rejected r.
 func (c *call) withQuota(e *CallRejectedError, p *preparedPolicy, r *Request, key string) *CallRejectedError {
 	if e.Err == nil {
 		e.trailer = c.route.limits.admission.WriteQuota(e.trailer, &p.Policy, r, key, e.Lease, e.retryAfter)
@@ -167,9 +167,8 @@ func (c *call) withQuota(e *CallRejectedError, p *preparedPolicy, r *Request, ke
 	return e
 }
 
-// tell sends the metadata for an outcome of the call. That of a rejection is sent now, when no other attempt follows,
-// because grpc-go does not retry if there are two pushbacks. The quotas of an error are in the trailer: grpc-go does not
-// retry if there is a header.
+// tell sends the metadata of the call when no other attempt follows: two pushbacks, one of each attempt, would keep grpc-go from
+// retrying. The quotas of an error are in the trailer, because grpc-go does not retry if there is a header.
 func (c *call) tell(err error) {
 	if rejected, ok := err.(*CallRejectedError); ok { //nolint:errorlint // what wraps one is the handler's error
 		c.quotasSent.Store(true)
@@ -206,8 +205,8 @@ func (c *call) setHeader(md metadata.MD) {
 	_ = grpc.SetHeader(c.Context, md)
 }
 
-// unsentQuotas returns what is left of the quota of every policy that was asked about the call. It returns nil if there
-// is nothing to tell, or the client has got them.
+// unsentQuotas returns the quotas of the policies that were asked about the call. It returns nil if there are none, or if they have
+// been sent.
 func (c *call) unsentQuotas() metadata.MD {
 	if !c.route.sendsQuotas || !c.quotasSent.CompareAndSwap(false, true) {
 		return nil

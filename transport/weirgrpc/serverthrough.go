@@ -40,9 +40,8 @@ var (
 	errNoAnswer = fmt.Errorf("weirgrpc: the pipeline ended without an answer: %w", pipeline.ErrRejected)
 )
 
-// A handlerRun is one call whose handler runs in a pipeline, as often as the strategies run it. The handler never runs
-// twice at once. If a strategy no longer waits for the handler, run still does: the permits of the call are held for the
-// handler, and a stream is over when run returns.
+// A handlerRun is one call whose handler runs in a pipeline, with all attempts. The handler never runs twice at once. run waits for
+// the handler even if the strategies do not, because the call gives back its permits, and ends its stream, when run returns.
 type handlerRun struct {
 	next   func(ctx context.Context) (any, error) // the policies after the pipeline, and the handler
 	once   bool                                   // the handler is that of a stream, which cannot run again

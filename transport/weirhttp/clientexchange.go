@@ -23,8 +23,8 @@ import (
 // A roundTrip is one request with all attempts at it.
 //
 // The caller can reuse the request when RoundTrip has returned and the body of the response is closed, but an attempt of a
-// hedge can run for longer. So strategies and attempts work on copies, which share only two things with the caller's request:
-// the body, and the trailer, which the caller fills in while the body is read.
+// hedge can run for longer. So strategies and attempts get copies, which share with the caller's request only its body and its
+// trailer, which the caller fills in while the body is read.
 type roundTrip struct {
 	exchange.Exchange[*attempt]
 
@@ -128,8 +128,8 @@ func (x *roundTrip) send(ctx context.Context) (*http.Response, error) {
 	return a.response, &StatusError{Response: a.response, wait: wait, asked: asked, attempt: a}
 }
 
-// open returns the body of another attempt. The caller can reuse what its GetBody reads as soon as RoundTrip has returned,
-// so open fails after that, and RoundTrip waits for it.
+// open calls the caller's GetBody for another attempt. The caller can reuse what GetBody reads when RoundTrip has returned, so
+// RoundTrip waits for open, which fails afterwards.
 func (x *roundTrip) open() (io.ReadCloser, error) {
 	if !x.Borrow() {
 		return nil, errAnswered
@@ -138,7 +138,7 @@ func (x *roundTrip) open() (io.ReadCloser, error) {
 	return x.getBody()
 }
 
-// settle returns what the caller gets for what the pipeline has returned, and closes everything else.
+// settle returns the response or the error for the caller, and closes all other responses. resp and err are those of the pipeline.
 func (x *roundTrip) settle(resp *http.Response, err error) (*http.Response, error) {
 	x.Settle()
 	if x.Begun() == 0 && x.body != nil { // as every RoundTripper must
@@ -162,7 +162,7 @@ func (x *roundTrip) settle(resp *http.Response, err error) (*http.Response, erro
 	return resp, err
 }
 
-// answer returns what the caller gets if the pipeline has returned an error.
+// answer returns the response or the error for the caller if the pipeline has returned err.
 func (x *roundTrip) answer(err error, ended []*attempt) (*http.Response, error) {
 	var decided *attempt
 	if exchange.IsRefusal(err) && len(ended) > 0 { // an attempt that was not made does not count: the one before does
@@ -370,7 +370,7 @@ func (e *StatusError) ErrorType() string { return strconv.Itoa(knownStatus(e.Res
 // Retryable reports whether the request may be sent again.
 func (e *StatusError) Retryable() bool { return e.attempt != nil && e.attempt.of.Repeat() }
 
-// permanent reports whether the server cannot be trusted, or does not speak TLS, which another attempt would not change.
+// permanent reports whether another attempt would fail in the same way: the server cannot be trusted, or does not speak TLS.
 func permanent(err error) bool {
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	_, noTLS := errors.AsType[tls.RecordHeaderError](err)

@@ -120,7 +120,7 @@ func (c *call) serveThrough(w http.ResponseWriter, r *http.Request, i int) {
 	c.rejectBy(w, r, p, "", rejection)
 }
 
-// rejectBy answers a request that p does not admit. The earlier policies get back what they granted.
+// rejectBy answers a request that p does not admit, and refunds what the earlier policies have granted.
 func (c *call) rejectBy(w http.ResponseWriter, r *http.Request, p *preparedPolicy, key string, rejection Rejection) {
 	c.Refund()
 	handlerio.MarkRejected(w)
@@ -131,9 +131,9 @@ func (c *call) rejectBy(w http.ResponseWriter, r *http.Request, p *preparedPolic
 	reject(w, r, p.options.OnRejected, c.route.limits.options.Body, rejection)
 }
 
-// refundOuter makes the calls further out refund what they hold, because a pipeline has shed the request, and removes what they
-// have told the client. It stops at a handler that has given the pipeline another response than its own, such as a buffer: that
-// handler may answer the request itself.
+// refundOuter makes the calls further out refund their grants, because a pipeline has shed the request, and removes their quota
+// headers. It stops at a handler that has given the pipeline another response than its own, such as a buffer: that handler may
+// answer the request itself.
 func refundOuter(w http.ResponseWriter, r *http.Request) {
 	own := reflect.ValueOf(w.Header()).UnsafePointer()
 	for c := callOf(r.Context()); c != nil && reflect.ValueOf(c.header).UnsafePointer() == own; c = callOf(c.Context) {
@@ -144,7 +144,7 @@ func refundOuter(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveTimed runs the handler within the policy's Timeout, and answers if the handler has not begun to.
+// serveTimed runs the handler within the Timeout of the route. If the handler has not begun to answer by then, serveTimed answers.
 func (c *call) serveTimed(w http.ResponseWriter, r *http.Request) {
 	p := c.route.timed
 	cause := &timeout.Error{Source: p.Source, After: p.Timeout}

@@ -54,8 +54,8 @@ func (e *HandlerError) Error() string {
 	return fmt.Sprintf("weirhttp: the handler answered %d %s", e.Status, http.StatusText(e.Status))
 }
 
-// An answeredRejectionError tells strategies that limits or a pipeline further inside have rejected the request and answered
-// it. So an execution whose client got a 429 does not count as a success.
+// An answeredRejectionError tells strategies that limits or a pipeline further inside have rejected the request, and answered it:
+// the execution must not count as a success.
 type answeredRejectionError struct{ status int }
 
 func (e *answeredRejectionError) Error() string {
@@ -179,10 +179,10 @@ func (t *handlerPipeline) rejection(w http.ResponseWriter, r *http.Request, err 
 	return rejection
 }
 
-// A handlerRun is one request whose handler runs in a pipeline, as often as the strategies run it.
+// A handlerRun is one request whose handler runs in a pipeline, with all attempts.
 //
-// The handler uses the ResponseWriter until it returns. So the handler never runs twice at once, and it runs again only
-// if it has not begun to answer. If a strategy no longer waits for the handler, run still does.
+// The handler uses the ResponseWriter until it returns. So the handler never runs twice at once, it runs again only if it has not
+// begun to answer, and run waits for it even if the strategies do not.
 //
 // It is also the context that the pipeline runs with, so that strategies find the request.
 type handlerRun struct {
@@ -233,7 +233,7 @@ func (x *handlerRun) Value(key any) any {
 	}
 }
 
-// String returns only what never changes: fmt would read all fields, and race with attempts.
+// String makes fmt print the context without reading all fields, which would race with attempts.
 func (x *handlerRun) String() string { return fmt.Sprintf("%v.weirhttp", x.Context) }
 
 // attempt is the callback of the pipeline: it runs the handler.
@@ -266,7 +266,8 @@ func (x *handlerRun) forAttempt(ctx context.Context) (r *http.Request, restore f
 	return r, func() { handlerio.CarryBack(r, x.request) }
 }
 
-// again reports whether another attempt would not mix with the answer of the last one, and prepares the response for it.
+// again reports whether another attempt can be made, and prepares the response for it: the last attempt must not have begun to
+// answer or to read a body.
 func (x *handlerRun) again() bool {
 	if x.response.Begun() || handlerio.HasBody(x.request) {
 		return false
@@ -302,8 +303,8 @@ func (x *handlerRun) outcome(ctx context.Context) error {
 	}
 }
 
-// answerInstead runs the [http.Handler] that a strategy has returned as its answer, if there is one. unanswered reports
-// whether the caller must answer for err, the error of the pipeline.
+// answerInstead answers with the [http.Handler] that a strategy has returned, if there is one. err is the error of the pipeline.
+// unanswered reports whether the caller must answer for it.
 func (x *handlerRun) answerInstead(w http.ResponseWriter, r *http.Request, err error) (unanswered bool) {
 	if x.response.Begun() || err == nil && x.instead == nil && x.attempts.Begun() > 0 { // the server sends an empty 200
 		return false

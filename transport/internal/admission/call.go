@@ -13,13 +13,13 @@ import (
 	"github.com/weir-go/weir/transport/internal/status"
 )
 
-// A Call is one call of a handler behind policies. A transport embeds it in a struct of its own, which is also the
-// context of the handler, so that the leases in the context cost no allocation of their own.
+// A Call is one call of a handler behind policies. A transport embeds it in a struct, which is also the context of the handler: a
+// separate value in the context would be another allocation.
 type Call[R any] struct {
 	context.Context   // the one that the request came with
 	Request         R // the request as the policies see it
 
-	// First is the number of the policy that is asked first: 1 if a handler further out has asked the global one.
+	// First is the index of the first policy to ask: 1 if a handler further out has asked the global one, else 0.
 	First int32
 
 	listening bool
@@ -29,8 +29,8 @@ type Call[R any] struct {
 	grants[R]
 }
 
-// Begin makes c the call of a request that came with ctx. The caller must call [Call.End]. hasGlobal says that the first of
-// the policies is the global one. Begin calls Enabled of the Listener.
+// Begin begins the call of a request that came with ctx. The caller must call [Call.End]. hasGlobal reports whether the first
+// policy of the route is the global one. Begin calls Enabled of the Listener.
 func (c *Call[R]) Begin(ctx context.Context, l *Limits[R], hasGlobal bool) {
 	c.Context = ctx
 	c.limits = l
@@ -55,7 +55,7 @@ func (c *Call[R]) Value(key any) any {
 	}
 }
 
-// String returns only what never changes: fmt would read all fields, and race with Charge.
+// String makes fmt print the context without reading all fields, which would race with Charge.
 func (c *Call[R]) String() string { return fmt.Sprintf("%v.%s", c.Context, c.limits.transport.Package) }
 
 // CallOf returns the innermost call that the context belongs to, or nil.
@@ -81,18 +81,18 @@ func (c *Call[R]) withinSameLimits() bool {
 // A Rejection describes a call that a policy does not admit.
 type Rejection struct {
 	Cause      status.Cause
-	Never      bool          // the cost is more than the limiter can ever grant
+	Never      bool          // the limiter can never grant so many permits
 	Lease      limiter.Lease // the limiter's answer; the zero Lease if Err is not nil
 	RetryAfter time.Duration // 0: not known
 	Err        error         // the limiter's error, if there is no answer
 }
 
-// errOver is the cause of a [Rejection] when the handler has returned. A goroutine that it has left behind can still ask about
-// messages of a stream, and End, which gives back what the call holds, has run.
+// errOver is the error of a call whose handler has returned. A goroutine of the handler can still receive a message of a stream, but
+// End has run, and would not give back a lease for it.
 var errOver = errors.New("the handler has returned")
 
-// Admit asks the limiter of p about r, which is the request with ctx. If ok is false, the call is to be refused. key is
-// what Key returned.
+// Admit asks the limiter of p about r, which is the request with ctx. If ok is false, the caller must answer with the rejection.
+// key is the key of the request.
 func (c *Call[R]) Admit(ctx context.Context, p *Policy[R], r R) (key string, rejection Rejection, ok bool) {
 	n := 1
 	if p.Cost != nil {
@@ -160,7 +160,7 @@ func (c *Call[R]) failed(ctx context.Context, p *Policy[R], n int, err error) (r
 	tooMany := errors.Is(err, limiter.ErrPermitCount)
 	switch {
 	case ctx.Err() != nil || errors.Is(err, errOver):
-		// also with Shadow and FailOpen: the client has gone, or a strategy has ended the attempt
+		// Shadow and FailOpen do not apply: the client has gone, or a strategy has ended the attempt.
 		rejection.Cause = status.OfContext(ctx)
 		return rejection, false
 	case tooMany && n < 0: // a mistake in the program

@@ -16,8 +16,8 @@ const (
 	EventFailedOpen = "OnRateLimiterFailedOpen"
 )
 
-// listens reports whether the Listener takes events and measurements of a call. It is called once for a call, so that a
-// Listener that is enabled while the call runs does not get the end of a measurement without its beginning.
+// listens reports whether the Listener wants the events and the measurements of a call. It is called once for a call: a Listener that
+// is enabled later must not get the end of a measurement without its beginning.
 func (l *Limits[R]) listens(ctx context.Context) (listening, measuring bool) {
 	h := &l.hooks
 	if h.OnEvent == nil && h.OnMeasurement == nil || h.Enabled != nil && !h.Enabled(ctx) {
@@ -33,8 +33,8 @@ func (c *Call[R]) Report(ctx context.Context, p *Policy[R], name string, severit
 	}
 }
 
-// measureRequest reports how long the policy took to answer. It is called when the call holds the lease, so that the
-// lease is given back if the Listener panics.
+// measureRequest reports how long the limiter took to answer. It is called when the call holds the lease, so that End gives the
+// lease back if the Listener panics.
 func (c *Call[R]) measureRequest(ctx context.Context, p *Policy[R], waited, answered time.Duration, lease limiter.Lease, err error) {
 	e := pipeline.Event{Name: ratelimit.MeasureRequest, Source: p.Source, Duration: waited, Err: err}
 	if err == nil && !lease.Acquired() {

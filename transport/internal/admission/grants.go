@@ -19,16 +19,16 @@ type grant[R any] struct {
 	use    use
 }
 
-// A use says whether the handler has used a grant, as far as is known before the handler returns.
+// A use is whether the handler has used a grant.
 type use uint8
 
 const (
-	open   use = iota // the handler runs, or may run
-	unused            // the attempt at the handler was shed: the grant will be refunded, unless another attempt follows
-	spent             // an attempt has ended that was not shed: the grant will be released, whatever follows
+	open   use = iota // not known yet: the handler runs, or may run
+	unused            // the last attempt was shed: End refunds the grant, unless another attempt follows
+	spent             // an attempt has run the handler: End releases the grant
 )
 
-// grants are what a call holds.
+// grants are the grants that a call holds.
 type grants[R any] struct {
 	keep int // how many grants were made before the pipeline whose attempt runs
 
@@ -93,8 +93,8 @@ func (h *grants[R]) End() {
 	giveBack(held, false)
 }
 
-// BeginAttempt begins an attempt of a pipeline at the later policies and the handler. An earlier attempt has spent all grants except
-// the first ones, whose number is keep.
+// BeginAttempt is called when a pipeline runs the later policies and the handler. It releases the grants of an earlier attempt: all
+// but the first keep, which were made before the pipeline.
 func (h *grants[R]) BeginAttempt(keep int) {
 	h.keep = keep
 	h.giveBackFrom(keep, false)
@@ -121,14 +121,14 @@ func (h *grants[R]) MarkUnused() {
 	})
 }
 
-// Refund refunds the grants, because a policy does not admit the call. If that policy was asked in a pipeline, the grants made before
-// the pipeline go back with End.
+// Refund refunds the grants of a call that a policy does not admit. If the policy was asked in a pipeline, End refunds the grants
+// that were made before the pipeline.
 func (h *grants[R]) Refund() {
 	h.giveBackFrom(h.keep, true)
 	h.MarkUnused()
 }
 
-// giveBackFrom removes all grants except the first ones, whose number is keep, and gives them back.
+// giveBackFrom removes all grants but the first keep, and gives them back.
 func (h *grants[R]) giveBackFrom(keep int, refund bool) {
 	h.mu.Lock()
 	var removed []grant[R]
