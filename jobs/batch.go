@@ -13,16 +13,16 @@ type batch struct {
 	now       int64
 	fence     int64
 	rows      map[int64]*keyRow
-	running   map[runID]bool         // runs that the database knows, and jobs that it has, without a time; nil: not read
-	waiters   map[waiterID]waiterRow // of the jobs of the requests
-	keysOfJob map[int64][]int64      // the keys for which the job waits, or waited when the batch was read
+	running   map[runID]bool      // runs that the database knows, and jobs that it has, without a time; nil: not read
+	waiters   map[waiterID]waiter // of the jobs of the requests
+	keysOfJob map[int64][]int64   // the keys for which the job waits, or waited when the batch was read
 
 	handOverRoom int // how many more jobs may wait in their workers
 
 	deadRows       []holderID // rows of jobs_holders that no longer count, or that a job with mode Release replaces
 	granted        map[holderID]holderRow
 	removedWaiters map[waiterID]bool
-	savedWaiters   map[waiterID]waiterRow
+	savedWaiters   map[waiterID]waiter
 
 	unreadable map[int64]error // rows of jobs_keys that are not among rows, because they cannot be read
 
@@ -31,25 +31,27 @@ type batch struct {
 
 func newBatch(now int64) *batch {
 	return &batch{
-		now: now, rows: map[int64]*keyRow{}, waiters: map[waiterID]waiterRow{},
-		keysOfJob: map[int64][]int64{}, granted: map[holderID]holderRow{}, unreadable: map[int64]error{}, removedWaiters: map[waiterID]bool{}, savedWaiters: map[waiterID]waiterRow{},
+		now: now, rows: map[int64]*keyRow{}, waiters: map[waiterID]waiter{},
+		keysOfJob: map[int64][]int64{}, granted: map[holderID]holderRow{}, unreadable: map[int64]error{}, removedWaiters: map[waiterID]bool{}, savedWaiters: map[waiterID]waiter{},
 	}
 }
 
+// The fields of rows are columns of statements, in order.
+
 type holderID struct {
-	key   int64
-	owner string
-	job   int64
+	Key   int64
+	Owner string
+	Job   int64
 }
 
 // A holderRow is a row of jobs_holders to be written.
 type holderRow struct {
 	holderID
-	attempted time.Time
-	mode      int16
-	until     int64 // µs from now; 0: none
-	since     int64 // µs; 0: now
-	fence     int64
+	Attempted time.Time
+	Mode      int16
+	Until     int64 // µs from now; 0: none
+	Fence     int64
+	Since     int64 // µs; 0: now
 }
 
 // Modes of rows in jobs_holders.
@@ -59,16 +61,11 @@ const (
 	keptRow // by mode Acquire
 )
 
-type waiterID struct{ key, job int64 }
-
-// A waiterRow is a row of jobs_waiters.
-type waiterRow struct {
-	wake     int64
-	earliest int64
-	since    int64 // when the job was throttled first; 0: now
-	bucket   int64 // when the bucket of the reservation begins, µs, because the length of buckets can change; -1: none
-	inWorker bool
-	version  int64 // of the limiter's options when the job was throttled last
+// A keyState is what a batch writes in a row of jobs_keys.
+type keyState struct {
+	ID                     int64
+	State                  string
+	Hold, Waiting, Expires int64
 }
 
 // A keyRow is a row of jobs_keys with its slots or its window. The row of a dynamic window itself has neither.
@@ -92,11 +89,12 @@ func (b *batch) isWaiting(id waiterID) bool {
 }
 
 // saveWaiter adds a job to the waiters of a key, or changes its row.
-func (b *batch) saveWaiter(id waiterID, w waiterRow) {
+func (b *batch) saveWaiter(w waiter) {
+	id := w.waiterID
 	old, was := b.waiters[id]
 	if !was {
-		b.rows[id.key].countWaiters(+1)
-		b.keysOfJob[id.job] = append(b.keysOfJob[id.job], id.key)
+		b.rows[id.Key].countWaiters(+1)
+		b.keysOfJob[id.Job] = append(b.keysOfJob[id.Job], id.Key)
 	}
 	if old != w || !was {
 		b.waiters[id], b.savedWaiters[id] = w, w
@@ -109,7 +107,7 @@ func (b *batch) removeWaiter(id waiterID) {
 	delete(b.waiters, id)
 	delete(b.savedWaiters, id)
 	b.removedWaiters[id] = true
-	b.rows[id.key].countWaiters(-1)
+	b.rows[id.Key].countWaiters(-1)
 }
 
 // countWaiters counts more waiters of a mutex or a semaphore, whose row may not have been read.
@@ -131,35 +129,29 @@ func (b *batch) removeJob(job int64, needs []need) {
 
 // removeFinished removes a waiter whose job has ended without coming back.
 func (b *batch) removeFinished(id waiterID) {
-	if row := b.rows[id.key]; row != nil && row.slots != nil {
-		row.slots.remove(id.job)
+	if row := b.rows[id.Key]; row != nil && row.slots != nil {
+		row.slots.remove(id.Job)
 		b.removeWaiter(id)
 	}
 }
 
 // setWake notes when a waiter comes back.
-func (b *batch) setWake(key int64, w waiter, wake int64) {
-	row := b.rows[key]
-	b.savedWaiters[waiterID{key, w.job}] = waiterRow{wake: wake, earliest: w.earliest, bucket: -1, version: row.rules.version}
-	w.wake = wake
+func (b *batch) setWake(w waiter, wake int64) {
+	row := b.rows[w.Key]
+	w.Wake, w.InWorker, w.Version = wake, false, row.rules.version
+	b.savedWaiters[w.waiterID] = w
 	row.slots.add(w)
 }
 
-// toBringBack returns the waiters whose turn is near, by key. It leaves out the jobs that this transaction snoozes: they
-// are still running, and River does not find them among the snoozed.
-func (b *batch) toBringBack(lead int64) map[int64][]waiter {
-	next := map[int64][]waiter{}
-	for id, row := range b.rows {
-		if row.slots == nil {
-			continue
-		}
-		for _, w := range row.slots.toBringBack(lead) {
-			if !b.isWaiting(waiterID{id, w.job}) {
-				next[id] = append(next[id], w)
-			}
+// toBringBack returns the waiters whose turn is near. It leaves out the jobs that this transaction snoozes: they are still
+// running, and River does not find them among the snoozed.
+func (b *batch) toBringBack(lead int64) (next []waiter) {
+	for _, row := range b.rows {
+		if row.slots != nil {
+			next = append(next, row.slots.toBringBack(lead)...)
 		}
 	}
-	return next
+	return slices.DeleteFunc(next, func(w waiter) bool { return b.isWaiting(w.waiterID) })
 }
 
 // storedRows are what load has read, except for the rows that batch has.
@@ -167,7 +159,8 @@ type storedRows struct {
 	held    map[holderID]int64 // how long released slots were held, µs; without the job
 	dynamic []dynamicKey
 	holders []readHolder
-	waiters map[int64][]waiter // by key, then by job
+	waiters []waiter // of keys, by key, then by job
+	ofJobs  []waiter // of the jobs of the requests
 }
 
 // A dynamicKey is the row of a key of a dynamic window.
@@ -178,9 +171,7 @@ type dynamicKey struct {
 
 // A readHolder is a row of jobs_holders as it was read, or the number of a key's rows if the mode is countRow.
 type readHolder struct {
-	Key       int64
-	Owner     string
-	Job       int64
+	holderID
 	Mode      int16
 	Live      bool
 	Acquired  int64 // or the number of rows
@@ -196,22 +187,29 @@ func (b *batch) prepare(stored storedRows) {
 			row.slots.now = b.now
 		}
 	}
+	for _, w := range stored.ofJobs {
+		b.waiters[w.waiterID] = w
+	}
 	b.prepareWindows(stored.dynamic)
 	b.prepareHolders(stored.holders)
 	for id, us := range stored.held {
-		row := b.rows[id.key]
+		row := b.rows[id.Key]
 		if row == nil || row.slots == nil {
 			continue
 		}
-		if _, still := row.slots.owners[id.owner]; !still { // otherwise other jobs of the owner hold the slot
+		if _, still := row.slots.owners[id.Owner]; !still { // otherwise other jobs of the owner hold the slot
 			row.slots.learnHold(us)
 		}
 	}
-	for id, row := range b.rows {
+	for _, w := range stored.waiters {
+		if row := b.rows[w.Key]; row != nil && row.slots != nil {
+			row.slots.waiters = append(row.slots.waiters, w)
+		}
+	}
+	for _, row := range b.rows {
 		if row.slots == nil {
 			continue
 		}
-		row.slots.waiters = stored.waiters[id]
 		if n := int64(len(row.slots.waiters)); n < maxWaiters && n != row.slots.waiting { // these are all
 			row.slots.waiting, row.slots.changed = n, true
 		}
@@ -257,7 +255,7 @@ func (b *batch) prepareWindows(keys []dynamicKey) {
 func (b *batch) prepareHolders(holders []readHolder) {
 	seen, unread := map[holderID]bool{}, map[int64]int64{}
 	for _, h := range holders {
-		row, id := b.rows[h.Key], holderID{h.Key, h.Owner, h.Job}
+		row, id := b.rows[h.Key], h.holderID
 		switch {
 		case row == nil || row.slots == nil || seen[id]:
 			continue

@@ -23,7 +23,7 @@ type batcher struct {
 	mu       sync.Mutex
 	requests []*request
 	releases []release
-	rechecks []recheck // by time
+	rechecks []recheck
 	closed   bool
 	wake     chan struct{} // something has come; of size 1
 	closing  chan struct{} // close was called
@@ -108,12 +108,7 @@ func (b *batcher) recheckLater(keys []int64, delay time.Duration) {
 		return
 	}
 	b.mu.Lock()
-	at := time.Now().Add(delay + recheckEvery).Truncate(recheckEvery)
-	i, found := slices.BinarySearchFunc(b.rechecks, at, func(l recheck, at time.Time) int { return l.at.Compare(at) })
-	if !found {
-		b.rechecks = slices.Insert(b.rechecks, i, recheck{at: at})
-	}
-	b.rechecks[i].keys = append(b.rechecks[i].keys, keys...)
+	b.rechecks = append(b.rechecks, recheck{time.Now().Add(delay + recheckEvery).Truncate(recheckEvery), keys})
 	b.mu.Unlock()
 	b.signal()
 }
@@ -192,9 +187,16 @@ func (b *batcher) take() (reqs []*request, releases []release, closed bool) {
 	releases, b.releases = b.releases, nil
 
 	now := time.Now()
-	for len(b.rechecks) > 0 && !b.rechecks[0].at.After(now) && !b.closed {
-		releases = append(releases, release{contended: sorted(b.rechecks[0].keys)})
-		b.rechecks = b.rechecks[1:]
+	var recheckNow []int64
+	b.rechecks = slices.DeleteFunc(b.rechecks, func(r recheck) bool {
+		due := !b.closed && !r.at.After(now)
+		if due {
+			recheckNow = append(recheckNow, r.keys...)
+		}
+		return due
+	})
+	if len(recheckNow) > 0 {
+		releases = append(releases, release{contended: sorted(recheckNow)})
 	}
 	freed := map[int64]int{} // by key, how many slots
 	for _, r := range releases {
@@ -236,8 +238,8 @@ func (b *batcher) untilNext() time.Duration {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.rechecks) > 0 {
-		d = min(d, time.Until(b.rechecks[0].at))
+	for _, r := range b.rechecks {
+		d = min(d, time.Until(r.at))
 	}
 	return d
 }

@@ -173,10 +173,8 @@ const (
 func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) (again, later []int64, err error) {
 	next := b.toBringBack(d.lead())
 	var ids []int64
-	for _, ws := range next {
-		for _, w := range ws {
-			ids = append(ids, w.job)
-		}
+	for _, w := range next {
+		ids = append(ids, w.Job)
 	}
 	if len(ids) == 0 {
 		return nil, nil, nil
@@ -187,20 +185,18 @@ func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) 
 	if err := query(ctx, conn, eachRow(func() { answers[id] = answer }, &id, &answer), d.sql.BringBack, ids); err != nil {
 		return nil, nil, err
 	}
-	for key, ws := range next {
-		for _, w := range ws {
-			switch answers[w.job] {
-			case comes:
-				b.setWake(key, w, b.now)
-			case notYet:
-				later = append(later, key)
-			case finished:
-				b.removeFinished(waiterID{key, w.job})
-				again = append(again, key)
-			default:
-				b.setWake(key, w, b.now-2*gracePeriod) // as if it had not come at its time
-				again = append(again, key)
-			}
+	for _, w := range next {
+		switch answers[w.Job] {
+		case comes:
+			b.setWake(w, b.now)
+		case notYet:
+			later = append(later, w.Key)
+		case finished:
+			b.removeFinished(w.waiterID)
+			again = append(again, w.Key)
+		default:
+			b.setWake(w, b.now-2*gracePeriod) // as if it had not come at its time
+			again = append(again, w.Key)
 		}
 	}
 	return again, later, nil
@@ -272,15 +268,16 @@ func rowsOf(reqs []*request, releases []release) (r rowsToRead) {
 // load begins the transaction, locks what the requests need, and reads it.
 func (d *database) load(ctx context.Context, conn *pgxpool.Conn, reqs []*request, releases []release) (*batch, error) {
 	b, r := newBatch(0), rowsOf(reqs, releases)
-	stored := storedRows{held: map[holderID]int64{}, waiters: map[int64][]waiter{}}
+	stored := storedRows{held: map[holderID]int64{}}
 	q := &pgx.Batch{}
 	// At a higher level, whatever the default of the pool, the role or the database is, the statements after the lock would
 	// not see what the transaction that had the lock before has written.
 	q.Queue("begin isolation level read committed")
 	q.Queue(d.sql.Settings)
-	q.Queue(d.sql.Lock, r.lock).Query(func(rows pgx.Rows) error { return d.readKeys(b, rows) })
+	q.Queue(d.sql.Lock, r.lock)
+	q.Queue(d.sql.Locked, r.lock).Query(func(rows pgx.Rows) error { return d.readKeys(b, rows) })
 	if len(r.dynamic) > 0 { // the limiter's row keeps out other batches, and these locks keep cleanUp from removing the keys
-		q.Queue(d.sql.LockWindows, r.windows)
+		q.Queue(d.sql.Lock, r.windows)
 	}
 	if len(releases) > 0 {
 		var id holderID
@@ -288,10 +285,10 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, reqs []*request
 		var waited bool
 		q.Queue(d.sql.Released, r.endedJobs, r.endedAt).Query(eachRow(func() {
 			stored.held[id] = max(stored.held[id], us)
-			if _, locked := slices.BinarySearch(r.lock, id.key); waited && !locked {
-				b.unlocked = append(b.unlocked, id.key)
+			if _, locked := slices.BinarySearch(r.lock, id.Key); waited && !locked {
+				b.unlocked = append(b.unlocked, id.Key)
 			}
-		}, &id.key, &id.owner, &us, &waited))
+		}, &id.Key, &id.Owner, &us, &waited))
 	}
 	q.Queue(d.sql.Clock).QueryRow(func(row pgx.Row) error { return row.Scan(&b.now) })
 	q.Queue(d.sql.Fence).QueryRow(func(row pgx.Row) error { return row.Scan(&b.fence) })
@@ -313,10 +310,7 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, reqs []*request
 		}, &job, &at))
 	}
 	if len(reqs) > 0 {
-		var id waiterID
-		var w waiterRow
-		q.Queue(d.sql.WaitersOfJobs, r.jobs).Query(eachRow(func() { b.waiters[id] = w },
-			&id.key, &id.job, &w.since, &w.wake, &w.earliest, &w.bucket, &w.inWorker, &w.version))
+		q.Queue(d.sql.WaitersOfJobs, r.jobs).Query(appendRows(&stored.ofJobs))
 	}
 	if err := conn.SendBatch(ctx, q).Close(); err != nil {
 		return nil, err
@@ -341,10 +335,7 @@ func (d *database) queueSlots(q *pgx.Batch, r *rowsToRead, reqs int, stored *sto
 	if len(r.owners) > 0 {
 		q.Queue(d.sql.OwnHolders, r.ownerKeys, r.owners).Query(appendRows(&stored.holders))
 	}
-	var key int64
-	var w waiter
-	q.Queue(d.sql.Waiters, r.slots).Query(eachRow(func() { stored.waiters[key] = append(stored.waiters[key], w) },
-		&key, &w.job, &w.wake, &w.earliest, &w.inWorker))
+	q.Queue(d.sql.Waiters, r.slots).Query(appendRows(&stored.waiters))
 }
 
 // readKeys makes a keyRow of each row, with empty slots for a mutex or a semaphore.
@@ -385,78 +376,36 @@ func (d *database) readKeys(b *batch, rows pgx.Rows) error {
 // save writes what was decided and ends the transaction.
 func (d *database) save(ctx context.Context, conn *pgxpool.Conn, b *batch) error {
 	q := &pgx.Batch{}
-	d.queueKeys(q, b)
+	var keys []keyState
+	for _, id := range slices.Sorted(maps.Keys(b.rows)) {
+		switch row := b.rows[id]; {
+		case row.window != nil && row.window.Changed:
+			keys = append(keys, keyState{ID: id, State: row.window.String(), Expires: row.window.Expires()})
+		case row.slots != nil && row.slots.changed:
+			keys = append(keys, keyState{ID: id, Hold: row.slots.measuredHold, Waiting: row.slots.waiting, Expires: b.now + (24 * time.Hour).Microseconds()})
+		}
+	}
+	if len(keys) > 0 {
+		q.Queue(d.sql.SaveKeys, columns(keys)...)
+	}
 	if len(b.deadRows) > 0 {
-		keys, owners, jobs := holderColumns(b.deadRows)
-		q.Queue(d.sql.RemoveHolders, keys, owners, jobs)
+		q.Queue(d.sql.RemoveHolders, columns(b.deadRows)...)
 	}
 	if len(b.granted) > 0 {
-		var ids []holderID
-		var attempted []time.Time
-		var modes []int16
-		var untils, fences, since []int64
-		for id, h := range b.granted {
-			ids, attempted, modes = append(ids, id), append(attempted, h.attempted), append(modes, h.mode)
-			untils, fences, since = append(untils, h.until), append(fences, h.fence), append(since, h.since)
-		}
-		keys, owners, jobs := holderColumns(ids)
-		q.Queue(d.sql.SaveHolders, keys, owners, jobs, attempted, modes, untils, fences, since)
+		q.Queue(d.sql.SaveHolders, columns(slices.Collect(maps.Values(b.granted)))...)
 	}
 	if len(b.removedWaiters) > 0 {
-		keys, jobs := waiterColumns(slices.Collect(maps.Keys(b.removedWaiters)))
-		q.Queue(d.sql.RemoveWaiters, keys, jobs)
+		q.Queue(d.sql.RemoveWaiters, columns(slices.Collect(maps.Keys(b.removedWaiters)))...)
 	}
 	if len(b.savedWaiters) > 0 {
-		var ids []waiterID
-		var wakes, earliest, buckets, versions []int64
-		var inWorker []bool
-		for id, w := range b.savedWaiters {
-			ids, wakes, earliest = append(ids, id), append(wakes, w.wake), append(earliest, w.earliest)
-			buckets, inWorker, versions = append(buckets, w.bucket), append(inWorker, w.inWorker), append(versions, w.version)
-		}
-		keys, jobs := waiterColumns(ids)
-		q.Queue(d.sql.SaveWaiters, keys, jobs, wakes, earliest, buckets, inWorker, versions)
+		q.Queue(d.sql.SaveWaiters, columns(slices.Collect(maps.Values(b.savedWaiters)))...)
 	}
 	q.Queue("commit")
 	return conn.SendBatch(ctx, q).Close()
-}
-
-// queueKeys queues the update of the rows of jobs_keys that have changed.
-func (d *database) queueKeys(q *pgx.Batch, b *batch) {
-	var ids, holds, waiting, expires []int64
-	var states []string
-	for _, id := range slices.Sorted(maps.Keys(b.rows)) {
-		row := b.rows[id]
-		switch {
-		case row.window != nil && row.window.Changed:
-			states, holds, waiting = append(states, row.window.String()), append(holds, 0), append(waiting, 0)
-			ids, expires = append(ids, id), append(expires, row.window.Expires())
-		case row.slots != nil && row.slots.changed:
-			states, holds, waiting = append(states, ""), append(holds, row.slots.measuredHold), append(waiting, row.slots.waiting)
-			ids, expires = append(ids, id), append(expires, b.now+(24*time.Hour).Microseconds())
-		}
-	}
-	if len(ids) > 0 {
-		q.Queue(d.sql.SaveKeys, ids, states, holds, waiting, expires)
-	}
 }
 
 // sorted sorts ids in place and returns them without duplicates.
 func sorted(ids []int64) []int64 {
 	slices.Sort(ids)
 	return slices.Compact(ids)
-}
-
-func holderColumns(ids []holderID) (keys []int64, owners []string, jobs []int64) {
-	for _, id := range ids {
-		keys, owners, jobs = append(keys, id.key), append(owners, id.owner), append(jobs, id.job)
-	}
-	return keys, owners, jobs
-}
-
-func waiterColumns(ids []waiterID) (keys, jobs []int64) {
-	for _, id := range ids {
-		keys, jobs = append(keys, id.key), append(jobs, id.job)
-	}
-	return keys, jobs
 }

@@ -9,7 +9,7 @@ import (
 func (b *batch) decide(reqs []*request, lease int64) {
 	slices.SortStableFunc(reqs, func(x, y *request) int { return cmp.Compare(x.job, y.job) })
 	for id := range b.waiters {
-		b.keysOfJob[id.job] = append(b.keysOfJob[id.job], id.key)
+		b.keysOfJob[id.Job] = append(b.keysOfJob[id.Job], id.Key)
 	}
 	for _, req := range reqs {
 		b.decideOne(req, lease)
@@ -20,10 +20,9 @@ func (b *batch) decide(reqs []*request, lease int64) {
 type candidate struct {
 	need
 	row     *keyRow
-	waiter  waiterRow
+	waiter  waiter
 	waited  bool // the job was a waiter of the key, and waiter is its row
 	refused bool
-	counted bool  // the window counts the job already, for its other keys of the same dynamic window
 	bucket  int64 // when the bucket begins in which to reserve, µs; -1: none
 }
 
@@ -32,11 +31,11 @@ func (b *batch) decideOne(req *request, lease int64) {
 	granted := b.admitAll(req, candidates)
 	req.decision = decision{granted: granted, late: -1}
 	for _, c := range candidates {
-		if c.waited && !c.waiter.inWorker {
-			req.decision.late = max(req.decision.late, b.now-c.waiter.wake)
+		if c.waited && !c.waiter.InWorker {
+			req.decision.late = max(req.decision.late, b.now-c.waiter.Wake)
 		}
-		if c.waited && granted && b.now-c.waiter.since > req.decision.waited {
-			req.decision.waited, req.decision.limiter = b.now-c.waiter.since, c.ref
+		if c.waited && granted && b.now-c.waiter.Since > req.decision.waited {
+			req.decision.waited, req.decision.limiter = b.now-c.waiter.Since, c.ref
 		}
 	}
 	if !granted {
@@ -53,8 +52,8 @@ func (b *batch) candidates(req *request) []candidate {
 	for i, n := range req.needs {
 		c := candidate{need: n, row: b.rows[n.id], bucket: -1}
 		c.waiter, c.waited = b.waiters[waiterID{n.id, req.job}]
-		if c.waited && c.row.window != nil && c.waiter.bucket >= 0 {
-			c.row.window.Withdraw(c.waiter.bucket)
+		if c.waited && c.row.window != nil && c.waiter.Bucket >= 0 {
+			c.row.window.Withdraw(c.waiter.Bucket)
 		}
 		if c.row.slots != nil {
 			c.row.slots.remove(req.job)
@@ -64,27 +63,16 @@ func (b *batch) candidates(req *request) []candidate {
 	return all
 }
 
-// needsSeveralKeys reports whether the job needs more than one key of a dynamic window.
-func (req *request) needsSeveralKeys(dynamicRow int64) bool {
-	n := 0
-	for i := range req.needs {
-		if dynamicRow != 0 && req.needs[i].dynamicRow == dynamicRow {
-			n++
-		}
-	}
-	return n > 1
-}
-
-// admitAll reports whether all candidates are admitted, and marks the ones that are refused.
+// admitAll reports whether all candidates are admitted, and marks the ones that are refused. The windows of the others count the
+// job from then on, because what it takes of one key of a dynamic window is not there for another key.
 func (b *batch) admitAll(req *request, candidates []candidate) bool {
 	granted := true
 	for i := range candidates {
 		c := &candidates[i]
 		c.refused = !b.admits(c, req.job)
 		granted = granted && !c.refused
-		if !c.refused && req.needsSeveralKeys(c.dynamicRow) { // what the job takes of one key is not there for the other
+		if !c.refused && c.row.window != nil {
 			c.row.window.Start()
-			c.counted = true
 		}
 	}
 	return granted
@@ -93,7 +81,7 @@ func (b *batch) admitAll(req *request, candidates []candidate) bool {
 func (b *batch) admits(c *candidate, job int64) bool {
 	switch {
 	case c.row.window != nil:
-		return c.row.window.Admits(c.waited && c.waiter.bucket >= 0 && c.row.window.IsDue(c.waiter.bucket))
+		return c.row.window.Admits(c.waited && c.waiter.Bucket >= 0 && c.row.window.IsDue(c.waiter.Bucket))
 	case c.mode == Release:
 		return true
 	}
@@ -104,12 +92,9 @@ func (b *batch) grant(req *request, candidates []candidate, lease int64) {
 	b.fence++
 	req.decision.fence = b.fence
 	for _, c := range candidates {
-		switch {
-		case c.row.slots != nil:
+		if c.row.slots != nil {
 			req.decision.fenced = true
 			b.grantSlot(req, c, lease)
-		case !c.counted:
-			c.row.window.Start()
 		}
 	}
 }
@@ -118,13 +103,13 @@ func (b *batch) grant(req *request, candidates []candidate, lease int64) {
 func (b *batch) grantSlot(req *request, c candidate, lease int64) {
 	row := c.row
 	keptBy, kept := row.keptOwners[c.owner]
-	h := holderRow{holderID: holderID{c.id, c.owner, req.job}, attempted: req.attempted, fence: b.fence}
+	h := holderRow{holderID: holderID{c.id, c.owner, req.job}, Attempted: req.attempted, Fence: b.fence}
 	switch c.mode {
 	case Acquire:
 		row.slots.take(c.owner)
 		if !kept { // otherwise the deadline stays what it was
 			row.keptOwners[c.owner] = req.job
-			h.mode, h.until = keptRow, c.deadline
+			h.Mode, h.Until = keptRow, c.deadline
 			b.granted[h.holderID] = h
 		}
 		return
@@ -136,13 +121,13 @@ func (b *batch) grantSlot(req *request, c candidate, lease int64) {
 		delete(row.keptOwners, c.owner)
 		delete(b.granted, old)               // it is not written yet,
 		b.deadRows = append(b.deadRows, old) // or it is
-		h.since = row.slots.owners[c.owner]  // the new row counts as held since then
+		h.Since = row.slots.owners[c.owner]  // the new row counts as held since then
 	default:
 		row.slots.take(c.owner)
 	}
-	h.mode, h.until = relaxedRow, lease
+	h.Mode, h.Until = relaxedRow, lease
 	if req.strict {
-		h.mode, h.until = strictRow, 0
+		h.Mode, h.Until = strictRow, 0
 	}
 	b.granted[h.holderID] = h
 	req.decision.heldRows++
@@ -181,14 +166,14 @@ func (b *batch) refuse(req *request, candidates []candidate) {
 		earliest = req.decision.wake
 	}
 	for _, c := range candidates {
-		if c.counted {
+		if !c.refused && c.row.window != nil {
 			c.row.window.TakeBack()
 		}
 		switch {
 		case c.refused && req.snoozes:
 			b.addWaiter(req, c, earliest)
 		case !c.waited:
-		case req.snoozes && c.waiter.bucket >= 0:
+		case req.snoozes && c.waiter.Bucket >= 0:
 			b.keepReservation(req, c)
 		default:
 			b.removeWaiter(waiterID{c.id, req.job})
@@ -199,18 +184,18 @@ func (b *batch) refuse(req *request, candidates []candidate) {
 
 // addWaiter makes the job a waiter of a key that refuses it, with a reservation if the key has a window.
 func (b *batch) addWaiter(req *request, c candidate, earliest int64) {
-	w := waiterRow{wake: req.decision.wake, earliest: earliest, since: c.waiter.since, bucket: -1, inWorker: req.decision.inWorker,
-		version: c.row.rules.version}
-	if c.waited && c.waiter.inWorker && w.inWorker && b.now-c.waiter.wake < inWorkerFor/2 {
+	w := waiter{waiterID: waiterID{c.id, req.job}, Wake: req.decision.wake, Earliest: earliest, Since: c.waiter.Since, Bucket: -1,
+		InWorker: req.decision.inWorker, Version: c.row.rules.version}
+	if c.waited && c.waiter.InWorker && w.InWorker && b.now-c.waiter.Wake < inWorkerFor/2 {
 		w = c.waiter // the row is recent enough: it need not be written
 	}
 	if c.row.slots != nil {
-		c.row.slots.add(waiter{job: req.job, wake: w.wake, earliest: w.earliest, inWorker: w.inWorker})
-	} else if w.earliest = b.now + req.minDelay; c.bucket >= 0 {
+		c.row.slots.add(w)
+	} else if w.Earliest = b.now + req.minDelay; c.bucket >= 0 {
 		c.row.window.Reserve(c.bucket)
-		w.bucket = c.bucket
+		w.Bucket = c.bucket
 	}
-	b.saveWaiter(waiterID{c.id, req.job}, w)
+	b.saveWaiter(w)
 }
 
 // findBuckets finds a time, not before from, at which every window that refuses the job has room for it. It sets the
@@ -245,14 +230,14 @@ func (b *batch) findBuckets(result *decision, candidates []candidate, from int64
 // comes before jobs without a reservation when it is back.
 func (b *batch) keepReservation(req *request, c candidate) {
 	w := c.waiter
-	if c.row.window.IsDue(w.bucket) {
-		w.bucket = c.row.window.Passed()
+	if c.row.window.IsDue(w.Bucket) {
+		w.Bucket = c.row.window.Passed()
 	} else {
-		c.row.window.Reserve(w.bucket)
+		c.row.window.Reserve(w.Bucket)
 	}
-	w.version = c.row.rules.version
-	if w.inWorker = req.decision.inWorker; !w.inWorker {
-		w.wake, w.earliest = req.decision.wake, req.decision.wake
+	w.Version = c.row.rules.version
+	if w.InWorker = req.decision.inWorker; !w.InWorker {
+		w.Wake, w.Earliest = req.decision.wake, req.decision.wake
 	}
-	b.saveWaiter(waiterID{c.id, req.job}, w)
+	b.saveWaiter(w)
 }

@@ -32,7 +32,7 @@ func BenchmarkDecide(b *testing.B) {
 			n := m.semaphore("s")
 			for i := range int64(1000) {
 				id := holderID{m.id(n.ref), fmt.Sprint("owner ", i), -1 - i}
-				m.holders[id] = &memoryHolder{holderRow: holderRow{holderID: id, mode: keptRow}, acquired: m.now - i*second}
+				m.holders[id] = &memoryHolder{holderRow: holderRow{holderID: id, Mode: keptRow}, acquired: m.now - i*second}
 			}
 			m.key(n.ref).hold = 100 * second
 			m.waits(n, 1, 1000)
@@ -113,7 +113,8 @@ func (m *memory) came(next func(i int64) *request) func(i int64) *request {
 func (m *memory) waits(n need, first, jobs int64) {
 	id := m.id(n.ref)
 	for i := range jobs {
-		m.waiters[waiterID{id, first + i}] = waiterRow{wake: m.now + i*10*ms, bucket: -1}
+		w := waiter{waiterID: waiterID{id, first + i}, Wake: m.now + i*10*ms, Bucket: -1}
+		m.waiters[w.waiterID] = w
 	}
 	m.keys[id-1].waiting += jobs
 }

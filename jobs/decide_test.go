@@ -114,8 +114,8 @@ func TestDecide_ReentryByOwner(t *testing.T) {
 	assert.Equal(t, []int64{7, 8}, granted(again, another), "what holds a slot is let in, with others waiting that come before")
 	assert.Len(t, m.holders, 4)
 	for s, h := range m.holders {
-		if s.job == 7 {
-			assert.Equal(t, again.attempted, h.attempted, "the row is the new run's")
+		if s.Job == 7 {
+			assert.Equal(t, again.attempted, h.Attempted, "the row is the new run's")
 			assert.Equal(t, m.now-1, h.acquired, "and the slot is as old as it was")
 		}
 	}
@@ -144,7 +144,7 @@ func TestDecide_ReleaseAndAcquireInOneBatch(t *testing.T) {
 	assert.True(t, again.decision.granted, "the owner takes it again while the job that releases it runs")
 	m.end(release, true)
 	assert.Len(t, m.holders, 1)
-	assert.EqualValues(t, keptRow, m.holders[holderID{1, "owner a", 4}].mode)
+	assert.EqualValues(t, keptRow, m.holders[holderID{1, "owner a", 4}].Mode)
 	m.check()
 }
 
@@ -256,19 +256,19 @@ func TestDecide_TooFarAhead(t *testing.T) {
 	m.check()
 	reserved := 0
 	for p, w := range m.waiters {
-		if w.bucket >= 0 {
+		if w.Bucket >= 0 {
 			reserved++
 		} else {
-			assert.Greater(t, p.job, int64(window.MaxAhead))
+			assert.Greater(t, p.Job, int64(window.MaxAhead))
 		}
-		assert.GreaterOrEqual(t, w.wake, m.now+min(p.job-1, window.MaxAhead)*second, "job %d", p.job)
-		assert.LessOrEqual(t, w.wake, m.now+(window.MaxAhead+1)*second, "job %d", p.job)
+		assert.GreaterOrEqual(t, w.Wake, m.now+min(p.Job-1, window.MaxAhead)*second, "job %d", p.Job)
+		assert.LessOrEqual(t, w.Wake, m.now+(window.MaxAhead+1)*second, "job %d", p.Job)
 	}
 	assert.Equal(t, window.MaxAhead, reserved)
 	assert.Len(t, m.waiters, 1199)
 	m.now += 600 * second
 	m.ask(1200, m.fixed("w"))
-	assert.GreaterOrEqual(t, m.waiters[waiterID{1, 1200}].bucket, int64(0), "it has a place when it asks again")
+	assert.GreaterOrEqual(t, m.waiters[waiterID{1, 1200}].Bucket, int64(0), "it has a place when it asks again")
 	m.check()
 }
 
@@ -297,7 +297,7 @@ func TestDecide_HandOver(t *testing.T) {
 	assert.Equal(t, m.now, long.decision.wake)
 	assert.Positive(t, long.decision.expectedWait)
 	m.check()
-	assert.True(t, m.waiters[waiterID{1, 3}].inWorker)
+	assert.True(t, m.waiters[waiterID{1, 3}].InWorker)
 
 	m.now += inWorkerFor/2 - 1
 	rows := m.describe()
@@ -305,7 +305,7 @@ func TestDecide_HandOver(t *testing.T) {
 	assert.Equal(t, rows, m.describe(), "it said so not long ago")
 	m.now++
 	m.decide(asks(3, second, m.mutex("m")))
-	assert.Equal(t, m.now, m.waiters[waiterID{1, 3}].wake, "it says so again")
+	assert.Equal(t, m.now, m.waiters[waiterID{1, 3}].Wake, "it says so again")
 
 	m.room = 1
 	req, b := asks(8, 100*second, m.mutex("m")), asks(9, 100*second, m.mutex("m"))
@@ -413,7 +413,7 @@ func TestDecide_Random(t *testing.T) {
 						require.False(t, req.decision.inWorker && req.minDelay > 0, "it leaves its worker")
 					}
 					for id := range m.waiters {
-						require.True(t, id.job != req.job || req.snoozes, "a job that is cancelled reserves nothing")
+						require.True(t, id.Job != req.job || req.snoozes, "a job that is cancelled reserves nothing")
 					}
 					delete(m.running, req.job)
 					continue

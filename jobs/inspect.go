@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -115,31 +114,21 @@ func (t *Throttler) inspect(ctx context.Context, tx pgx.Tx, info *KeyInfo) error
 	return t.inspectWindow(ctx, tx, info, row)
 }
 
-// readKey reads the row of a key and what is in it. The ID of a key that does not exist is 0.
+// readKey reads the row of a key. The ID of a key that does not exist is 0.
 func (t *Throttler) readKey(ctx context.Context, tx pgx.Tx, info *KeyInfo) (row keyRow, err error) {
 	row.ref = info.Ref
 	var options []byte
-	err = tx.QueryRow(ctx, t.sql.OneLimiter, string(info.Type), info.Name).Scan(&row.limiter, &options)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows) && info.Type == Mutex: // no job has named it yet
-	case errors.Is(err, pgx.ErrNoRows):
-		return row, ErrUnknownLimiter
-	case err != nil:
-		return row, err
-	}
-	if row.rules, err = readRules(info.Type, options); err != nil {
-		return row, err
-	}
 	var now, hold int64
-	if err := tx.QueryRow(ctx, t.sql.Clock).Scan(&now); err != nil {
-		return row, err
-	}
-	err = tx.QueryRow(ctx, t.sql.OneKey, row.limiter, info.Key).Scan(&row.id, &row.state, &hold, &info.Waiting)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+	err = tx.QueryRow(ctx, t.sql.OneKey, string(info.Type), info.Name, info.Key).Scan(&now, &row.limiter, &options, &row.id, &row.state, &hold, &info.Waiting)
+	if err != nil {
 		return row, err
 	}
 	info.Now, info.MeanHold = time.UnixMicro(now), time.Duration(hold)*time.Microsecond
-	return row, nil
+	if row.limiter == 0 && info.Type != Mutex { // a mutex is made by the first job that names it
+		return row, ErrUnknownLimiter
+	}
+	row.rules, err = readRules(info.Type, options)
+	return row, err
 }
 
 // inspectWindow sums up what the key has, or all keys of a dynamic window.
@@ -211,7 +200,7 @@ func (info *KeyInfo) fillSlots(r rules) {
 	}
 	last := int64(0)
 	for _, w := range info.Waiters {
-		s.waiters = append(s.waiters, waiter{job: w.Job, wake: w.Wake.UnixMicro(), inWorker: w.InWorker})
+		s.waiters = append(s.waiters, waiter{waiterID: waiterID{Job: w.Job}, Wake: w.Wake.UnixMicro(), InWorker: w.InWorker})
 		last = w.Job
 	}
 	s.otherOwners = max(int64(info.Used-len(s.owners)), 0)

@@ -39,7 +39,7 @@ type memory struct {
 	keys        []*memoryKey // by ID, from 1
 	ids         map[Ref]int64
 	holders     map[holderID]*memoryHolder
-	waiters     map[waiterID]waiterRow
+	waiters     map[waiterID]waiter
 	running     map[int64]time.Time // jobs, and since when
 	final       map[int64]bool
 	broughtBack []int64
@@ -65,7 +65,7 @@ type memoryHolder struct {
 func newMemory(t testing.TB) *memory {
 	t.Helper()
 	return &memory{
-		t: t, now: 1_700_006_400 * second, lease: 30 * second, ids: map[Ref]int64{}, holders: map[holderID]*memoryHolder{}, waiters: map[waiterID]waiterRow{},
+		t: t, now: 1_700_006_400 * second, lease: 30 * second, ids: map[Ref]int64{}, holders: map[holderID]*memoryHolder{}, waiters: map[waiterID]waiter{},
 		running: map[int64]time.Time{}, final: map[int64]bool{}, limits: map[Ref]rules{},
 	}
 }
@@ -143,7 +143,7 @@ func (m *memory) end(req *request, final bool) {
 
 func (m *memory) release(req *request) {
 	for s, h := range m.holders {
-		if h.job == req.job && h.attempted.Equal(req.attempted) && h.mode == relaxedRow {
+		if h.Job == req.job && h.Attempted.Equal(req.attempted) && h.Mode == relaxedRow {
 			m.learn(h, m.now)
 			delete(m.holders, s)
 		}
@@ -151,18 +151,18 @@ func (m *memory) release(req *request) {
 }
 
 func (m *memory) learn(h *memoryHolder, now int64) {
-	s := slots{measuredHold: m.keys[h.key-1].hold}
+	s := slots{measuredHold: m.keys[h.Key-1].hold}
 	s.learnHold(now - h.acquired)
-	m.keys[h.key-1].hold = s.measuredHold
+	m.keys[h.Key-1].hold = s.measuredHold
 }
 
 func (m *memory) live(h *memoryHolder) bool {
-	switch h.mode {
+	switch h.Mode {
 	case relaxedRow:
-		at, ok := m.running[h.job]
-		return ok && at.Equal(h.attempted) && h.until > m.now
+		at, ok := m.running[h.Job]
+		return ok && at.Equal(h.Attempted) && h.until > m.now
 	case strictRow:
-		return !m.final[h.job]
+		return !m.final[h.Job]
 	}
 	return h.until == 0 || h.until > m.now
 }
@@ -181,18 +181,16 @@ func (m *memory) recheck(n need) {
 }
 
 func (m *memory) finish(b *batch) {
-	for key, next := range b.toBringBack(m.lead) {
-		for _, w := range next {
-			b.setWake(key, w, b.now)
-			m.broughtBack = append(m.broughtBack, w.job)
-		}
+	for _, w := range b.toBringBack(m.lead) {
+		b.setWake(w, b.now)
+		m.broughtBack = append(m.broughtBack, w.Job)
 	}
 	m.save(b)
 }
 
 // load makes of the rows what database.load makes of them.
 func (m *memory) load(reqs []*request) *batch {
-	b, stored := newBatch(m.now), storedRows{waiters: map[int64][]waiter{}}
+	b, stored, ofKeys := newBatch(m.now), storedRows{}, map[int64][]waiter{}
 	b.fence, b.handOverRoom = m.fence, m.room
 	jobs, asked := map[int64]bool{}, map[int64]bool{}
 	eachNeed(reqs, func(req *request, n *need) {
@@ -202,16 +200,16 @@ func (m *memory) load(reqs []*request) *batch {
 		}
 	})
 	for p, w := range m.waiters {
-		if jobs[p.job] {
-			b.waiters[p] = w
+		if jobs[p.Job] {
+			stored.ofJobs = append(stored.ofJobs, w)
 		}
-		if asked[p.key] {
-			stored.waiters[p.key] = append(stored.waiters[p.key], waiter{job: p.job, wake: w.wake, earliest: w.earliest, inWorker: w.inWorker})
+		if asked[p.Key] {
+			ofKeys[p.Key] = append(ofKeys[p.Key], w)
 		}
 	}
 	for _, h := range m.holders {
-		if asked[h.key] {
-			stored.holders = append(stored.holders, readHolder{Key: h.key, Owner: h.owner, Job: h.job, Mode: h.mode, Live: m.live(h), Acquired: h.acquired})
+		if asked[h.Key] {
+			stored.holders = append(stored.holders, readHolder{holderID: h.holderID, Mode: h.Mode, Live: m.live(h), Acquired: h.acquired})
 		}
 	}
 	for _, key := range m.keys {
@@ -219,9 +217,9 @@ func (m *memory) load(reqs []*request) *batch {
 			stored.dynamic = append(stored.dynamic, dynamicKey{ID: key.id, Limiter: key.limiter, Key: key.ref.Key, State: key.state})
 		}
 	}
-	for key, ws := range stored.waiters {
-		slices.SortFunc(ws, func(a, b waiter) int { return cmp.Compare(a.job, b.job) })
-		stored.waiters[key] = ws[:min(len(ws), maxWaiters)]
+	for _, ws := range ofKeys {
+		slices.SortFunc(ws, func(a, b waiter) int { return cmp.Compare(a.Job, b.Job) })
+		stored.waiters = append(stored.waiters, ws[:min(len(ws), maxWaiters)]...)
 	}
 	b.prepare(stored)
 	return b
@@ -256,8 +254,8 @@ func (m *memory) save(b *batch) {
 		if old := m.holders[s]; old != nil {
 			row.acquired = old.acquired
 		}
-		if h.until > 0 {
-			row.until = m.now + h.until
+		if h.Until > 0 {
+			row.until = m.now + h.Until
 		}
 		m.holders[s] = row
 	}
@@ -272,12 +270,12 @@ func (m *memory) check() {
 	waiting := map[int64]int64{}
 	reserved := map[waiterID]int64{} // key and bucket
 	for p, w := range m.waiters {
-		waiting[p.key]++
-		if w.bucket >= 0 {
-			r := m.rulesOf(m.keys[p.key-1].ref).window
-			at, now := w.bucket/r.Bucket, m.now/r.Bucket
+		waiting[p.Key]++
+		if w.Bucket >= 0 {
+			r := m.rulesOf(m.keys[p.Key-1].ref).window
+			at, now := w.Bucket/r.Bucket, m.now/r.Bucket
 			if lapsed := m.now >= now*r.Bucket+window.LapseAfter(r.Bucket); at > now || at == now && !lapsed {
-				reserved[waiterID{p.key, at}]++
+				reserved[waiterID{p.Key, at}]++
 			}
 		}
 	}
@@ -302,10 +300,10 @@ func (m *memory) check() {
 	owners := map[int64]map[string]bool{}
 	for _, h := range m.holders {
 		if m.live(h) {
-			if owners[h.key] == nil {
-				owners[h.key] = map[string]bool{}
+			if owners[h.Key] == nil {
+				owners[h.Key] = map[string]bool{}
 			}
-			owners[h.key][h.owner] = true
+			owners[h.Key][h.Owner] = true
 		}
 	}
 	for id, o := range owners {
@@ -322,10 +320,10 @@ func (m *memory) describe() (rows []string) {
 		rows = append(rows, fmt.Sprintf("%v %q waiting %d", key.ref, key.state, key.waiting))
 	}
 	for s, h := range m.holders {
-		rows = append(rows, fmt.Sprintf("%v held by %q, job %d, mode %d until %d", m.keys[s.key-1].ref, s.owner, s.job, h.mode, h.until))
+		rows = append(rows, fmt.Sprintf("%v held by %q, job %d, mode %d until %d", m.keys[s.Key-1].ref, s.Owner, s.Job, h.Mode, h.until))
 	}
 	for p, w := range m.waiters {
-		rows = append(rows, fmt.Sprintf("%v waited for by %d: %+v", m.keys[p.key-1].ref, p.job, w))
+		rows = append(rows, fmt.Sprintf("%v waited for by %d: %+v", m.keys[p.Key-1].ref, p.Job, w))
 	}
 	slices.Sort(rows)
 	return rows

@@ -117,7 +117,7 @@ func TestThrottler_NewRequest(t *testing.T) {
 			{ref: Ref{Type: FixedWindow, Name: "m"}, owner: "job 7"},
 		}, req.needs)
 		assert.False(t, req.snoozes, "any")
-		assert.Equal(t, int64(3600_000_000), req.minDelay, "the first that says it")
+		assert.Equal(t, int64(3600_000_000), req.minDelay, "the longest")
 		assert.True(t, req.strict, "any")
 	})
 	t.Run("an owner is not a job", func(t *testing.T) {

@@ -69,9 +69,7 @@ func (t *Throttler) newRequest(s *session) (*request, error) {
 	cancel := t.o.Cancel
 	for _, p := range s.declared {
 		req.strict, cancel = req.strict || p.strict, cancel || p.cancel
-		if s.minDelay == 0 {
-			s.minDelay = p.minDelay
-		}
+		s.minDelay = max(s.minDelay, p.minDelay)
 		for _, l := range p.limits {
 			n, err := l.need(s.job)
 			if err != nil {

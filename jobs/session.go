@@ -47,15 +47,10 @@ func sessionFor(ctx context.Context, job *rivertype.JobRow) (*session, context.C
 	return s, context.WithValue(ctx, sessionKey{}, s)
 }
 
-// declare adds a declaration, unless the session has it. River enters the middleware of a worker before the plugin, and that of the
-// type of arguments after it, which has precedence.
+// declare adds a declaration, unless the session has it.
 func (s *session) declare(p *parsedThrottle) {
-	switch {
-	case slices.Contains(s.declared, p):
-	case s.plugin == nil:
+	if !slices.Contains(s.declared, p) {
 		s.declared = append(s.declared, p)
-	default:
-		s.declared = append([]*parsedThrottle{p}, s.declared...)
 	}
 }
 

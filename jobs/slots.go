@@ -25,12 +25,17 @@ type slots struct {
 	ends []int64 // see slotEnds; nil: neither is computed since a change
 }
 
-// A waiter is a job that was throttled and comes back at wake, or waits in its worker and said so at wake.
+type waiterID struct{ Key, Job int64 }
+
+// A waiter is a job that was throttled and comes back at Wake, or waits in its worker and said so at Wake: a row of jobs_waiters.
 type waiter struct {
-	job      int64
-	wake     int64
-	earliest int64 // the job must not be brought back before
-	inWorker bool
+	waiterID
+	Since    int64 // when the job was throttled first; 0: now
+	Wake     int64
+	Earliest int64 // the job must not be brought back before
+	Bucket   int64 // when the bucket of the reservation begins, µs, because the length of buckets can change; -1: none
+	InWorker bool
+	Version  int64 // of the limiter's options when the job was throttled last
 }
 
 const (
@@ -64,10 +69,10 @@ func (s *slots) learnHold(held int64) {
 
 // comes reports whether a waiter is expected to ask, and not overdue.
 func (s *slots) comes(w waiter) bool {
-	if w.inWorker {
-		return w.wake >= s.now-inWorkerFor
+	if w.InWorker {
+		return w.Wake >= s.now-inWorkerFor
 	}
-	return w.wake >= s.now-gracePeriod
+	return w.Wake >= s.now-gracePeriod
 }
 
 // admits reports whether the owner may have a slot for a job now. The job must not be among the waiters.
@@ -77,10 +82,10 @@ func (s *slots) admits(owner string, job int64) bool {
 	}
 	free := s.limit - int64(len(s.owners)) - s.otherOwners
 	for _, w := range s.waiters {
-		if free <= 0 || w.job >= job {
+		if free <= 0 || w.Job >= job {
 			break
 		}
-		if w.inWorker && s.comes(w) {
+		if w.InWorker && s.comes(w) {
 			free--
 		}
 	}
@@ -92,14 +97,14 @@ func (s *slots) admits(owner string, job int64) bool {
 func (s *slots) expectedWait(job int64, wasWaiter bool) int64 {
 	ahead := int64(0)
 	for _, w := range s.waiters {
-		if w.job >= job {
+		if w.Job >= job {
 			break
 		}
 		if s.comes(w) {
 			ahead++
 		}
 	}
-	if n := int64(len(s.waiters)); !wasWaiter && s.waiting > n && n > 0 && s.waiters[n-1].job < job {
+	if n := int64(len(s.waiters)); !wasWaiter && s.waiting > n && n > 0 && s.waiters[n-1].Job < job {
 		ahead += s.waiting - n
 	}
 	return s.waitBehind(ahead)
@@ -159,7 +164,7 @@ func (s *slots) slotEnds() (hold int64, ends []int64) {
 // several are brought back for a slot that is free, and more of them the more have not come.
 func (s *slots) toBringBack(lead int64) (next []waiter) {
 	late := max(lead, 100*ms)
-	most, missing := maxBroughtBack, slices.ContainsFunc(s.waiters, func(w waiter) bool { return !s.comes(w) && w.wake >= s.now-4*gracePeriod })
+	most, missing := maxBroughtBack, slices.ContainsFunc(s.waiters, func(w waiter) bool { return !s.comes(w) && w.Wake >= s.now-4*gracePeriod })
 	ahead, turn := int64(0), s.waitBehind(0)
 	for _, w := range s.waiters {
 		if turn > late || len(next) >= most {
@@ -169,13 +174,13 @@ func (s *slots) toBringBack(lead int64) (next []waiter) {
 		case !s.comes(w):
 			most++
 			continue
-		case w.inWorker || w.wake <= s.now+late:
-		case w.earliest > s.now:
+		case w.InWorker || w.Wake <= s.now+late:
+		case w.Earliest > s.now:
 			continue
 		default:
 			next = append(next, w)
 		}
-		if w.inWorker || turn > 0 || !missing {
+		if w.InWorker || turn > 0 || !missing {
 			ahead++
 			turn = s.waitBehind(ahead)
 		}
@@ -192,7 +197,7 @@ func (s *slots) take(owner string) {
 }
 
 func (s *slots) find(job int64) (int, bool) {
-	return slices.BinarySearchFunc(s.waiters, job, func(w waiter, job int64) int { return cmp.Compare(w.job, job) })
+	return slices.BinarySearchFunc(s.waiters, job, func(w waiter, job int64) int { return cmp.Compare(w.Job, job) })
 }
 
 // remove removes a job from the waiters.
@@ -204,7 +209,7 @@ func (s *slots) remove(job int64) {
 
 // add adds a waiter, or replaces the one of the same job.
 func (s *slots) add(w waiter) {
-	i, ok := s.find(w.job)
+	i, ok := s.find(w.Job)
 	if !ok {
 		s.waiters = slices.Insert(s.waiters, i, w)
 	}

@@ -32,8 +32,13 @@ func (s *slots) with(waiters ...waiter) *slots {
 	return s
 }
 
+func waits(job, wake int64) waiter { return waiter{waiterID: waiterID{Job: job}, Wake: wake} }
+
+func inWorker(job, wake int64) waiter {
+	return waiter{waiterID: waiterID{Job: job}, Wake: wake, InWorker: true}
+}
+
 func TestSlots_Admits(t *testing.T) {
-	inWorker := func(job, wake int64) waiter { return waiter{job: job, wake: wake, inWorker: true} }
 	const hold = int64(200 * ms)
 	for _, c := range []struct {
 		name string
@@ -50,7 +55,7 @@ func TestSlots_Admits(t *testing.T) {
 		{"one before it, and there are two", slotsOf(2, hold).with(inWorker(4, now)), true},
 		{"two before it, and there are two", slotsOf(2, hold).with(inWorker(4, now), inWorker(3, now)), false},
 		{"one behind it", slotsOf(1, hold).with(inWorker(6, now)), true},
-		{"one before it is snoozed", slotsOf(1, hold).with(waiter{job: 4, wake: now}), true},
+		{"one before it is snoozed", slotsOf(1, hold).with(waits(4, now)), true},
 	} {
 		assert.Equal(t, c.want, c.s.admits("job 5", 5), c.name)
 	}
@@ -78,7 +83,7 @@ func TestSlots_ExpectedWait(t *testing.T) {
 	const hold = int64(80 * ms)
 	ahead := func(n int) (ws []waiter) {
 		for i := range n {
-			ws = append(ws, waiter{job: int64(i), wake: now + second})
+			ws = append(ws, waits(int64(i), now+second))
 		}
 		return ws
 	}
@@ -98,9 +103,9 @@ func TestSlots_ExpectedWait(t *testing.T) {
 		{"a free one, and one ahead", slotsOf(1, hold).with(ahead(1)...), hold},
 		{"one more than there are", slotsOf(1, hold, now, now-hold/2), hold},
 		{"two more than there are, one ahead", slotsOf(2, hold, now, now-hold/4, now-hold/2, now-hold*3/4).with(ahead(1)...), hold},
-		{"those behind do not count", slotsOf(1, hold, now).with(waiter{job: 5000, wake: now}), hold},
-		{"a waiter that is late counts", slotsOf(1, hold, now).with(waiter{job: 1, wake: now - gracePeriod}), 2 * hold},
-		{"waiters that do not come do not count", slotsOf(1, hold, now).with(waiter{job: 1, wake: now - gracePeriod - 1}), hold},
+		{"those behind do not count", slotsOf(1, hold, now).with(waits(5000, now)), hold},
+		{"a waiter that is late counts", slotsOf(1, hold, now).with(waits(1, now-gracePeriod)), 2 * hold},
+		{"waiters that do not come do not count", slotsOf(1, hold, now).with(waits(1, now-gracePeriod-1)), hold},
 		{"nothing known", slotsOf(1, 0, now), initialHold},
 		{"nothing known but that it is held", slotsOf(1, 0, now-second), second},
 		{"more than can be said", slotsOf(1, maxPeriod, now).with(ahead(1000)...), maxPeriod},
@@ -126,7 +131,7 @@ func TestSlots_ExpectedWaitInOrder(t *testing.T) {
 			s.owners[fmt.Sprint(i)] = now - rnd.Int64N(100*second)
 		}
 		for range rnd.IntN(30) {
-			s.add(waiter{job: rnd.Int64N(100), wake: now - 5*second + rnd.Int64N(60*second), inWorker: rnd.IntN(4) == 0})
+			s.add(waiter{waiterID: waiterID{Job: rnd.Int64N(100)}, Wake: now - 5*second + rnd.Int64N(60*second), InWorker: rnd.IntN(4) == 0})
 		}
 		s.waiting = int64(len(s.waiters))
 		last := int64(0)
@@ -167,11 +172,11 @@ func TestSlots_ToBringBack(t *testing.T) {
 	const hold = 40 * ms
 	s := slotsOf(1, hold, now)
 	for i := range int64(30) {
-		s.add(waiter{job: i, wake: now + second})
+		s.add(waits(i, now+second))
 	}
 	jobs := func(next []waiter) (ids []int64) {
 		for _, w := range next {
-			ids = append(ids, w.job)
+			ids = append(ids, w.Job)
 		}
 		return ids
 	}
@@ -179,24 +184,24 @@ func TestSlots_ToBringBack(t *testing.T) {
 	assert.Equal(t, []int64{0, 1, 2, 3}, jobs(s.toBringBack(160*ms)))
 	assert.Empty(t, s.toBringBack(1000*second), "they come in time")
 	for i := range s.waiters {
-		s.waiters[i].wake = now + 10_000*second
+		s.waiters[i].Wake = now + 10_000*second
 	}
 	assert.Len(t, s.toBringBack(1000*second), maxBroughtBack)
-	s.waiters[0].inWorker = true
-	s.waiters[1].wake = now
+	s.waiters[0].InWorker = true
+	s.waiters[1].Wake = now
 	assert.Equal(t, []int64{2, 3}, jobs(s.toBringBack(160*ms)))
-	s.waiters[2].earliest = now + 1
+	s.waiters[2].Earliest = now + 1
 	assert.Equal(t, []int64{3, 4}, jobs(s.toBringBack(160*ms)), "a job with a MinDelay keeps no other from coming")
 	assert.Empty(t, slotsOf(1, hold).toBringBack(second))
 
 	free := slotsOf(1, second)
 	for i := range int64(50) {
-		free.add(waiter{job: i, wake: now + second})
+		free.add(waits(i, now+second))
 	}
 	assert.Equal(t, []int64{0}, jobs(free.toBringBack(0)), "the slot is free")
-	free.waiters[0].wake = now - gracePeriod - 1
+	free.waiters[0].Wake = now - gracePeriod - 1
 	assert.Len(t, free.toBringBack(0), maxBroughtBack+1, "and the first does not come")
-	free.waiters[0].wake = now - 4*gracePeriod - 1
+	free.waiters[0].Wake = now - 4*gracePeriod - 1
 	assert.Equal(t, []int64{1}, jobs(free.toBringBack(0)), "which was long ago")
 }
 
@@ -547,7 +552,7 @@ func TestSlots_ManyOwners(t *testing.T) {
 	}{{1999, 0, true}, {2000, 0, false}, {1000, 999, true}, {1000, 1000, false}, {0, 2000, false}} {
 		s := slotsOf(2000, 60*second, slices.Repeat([]int64{now}, c.owners)...)
 		s.otherOwners = int64(c.unread)
-		s.with(waiter{job: 4, wake: now + 60*second})
+		s.with(waits(4, now+60*second))
 		assert.Equal(t, c.free, s.expectedWait(3, false) == 0, c)
 		assert.Equal(t, c.free, len(s.toBringBack(0)) == 1, c)
 	}

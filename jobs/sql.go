@@ -40,6 +40,22 @@ func appendRows[T any](to *[]T) func(pgx.Rows) error {
 	}
 }
 
+// columns returns the fields of rows as one array each, in order, for unnest.
+func columns[T any](rows []T) (arrays []any) {
+	all := reflect.ValueOf(rows)
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[T]()) {
+		if field.Anonymous { // its fields are among them
+			continue
+		}
+		array := reflect.MakeSlice(reflect.SliceOf(field.Type), len(rows), len(rows))
+		for i := range rows {
+			array.Index(i).Set(all.Index(i).FieldByIndex(field.Index))
+		}
+		arrays = append(arrays, array.Interface())
+	}
+	return arrays
+}
+
 // maxTries is how often a transaction is tried that is the victim of deadlocks.
 const maxTries = 5
 
@@ -73,7 +89,7 @@ type statements struct {
 	// database.resolve
 	Mutexes, Keys, IDs string
 	// database.load
-	Settings, Lock, LockWindows, Released, Dynamic, Clock, Overdue, OwnHolders, Holders, Running, WaitersOfJobs, Waiters, Fence string
+	Settings, Lock, Locked, Released, Dynamic, Clock, Overdue, OwnHolders, Holders, Running, WaitersOfJobs, Waiters, Fence string
 	// database.save
 	SaveKeys, RemoveHolders, SaveHolders, RemoveWaiters, SaveWaiters string
 	// database.bringBack
@@ -83,7 +99,7 @@ type statements struct {
 	// New, and what sets and removes limiters
 	CheckTables, Version, SetLimiter, ExtendExpiry, Unknown, LockLimiter, LockKeys, UsedBy, Remove, ReleaseOwner string
 	// Inspect and the lists
-	ListLimiters, ListKeys, OneLimiter, OneKey, AllKeys, AllWaiters, ListHolders, CountOwners, ListWaiters string
+	ListLimiters, ListKeys, OneKey, AllKeys, AllWaiters, ListHolders, CountOwners, ListWaiters string
 }
 
 // newStatements returns the statements for given schemas of weir and River.

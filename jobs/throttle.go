@@ -22,7 +22,8 @@ type Throttle struct {
 	Strict bool `yaml:"strict,omitempty"`
 	// Cancel cancels a throttled job instead of snoozing it. Its errors have a [ThrottledError].
 	Cancel bool `yaml:"cancel,omitempty"`
-	// MinDelay is the shortest time for which a throttled job is snoozed. If 0, it is that of [Options].
+	// MinDelay is the shortest time for which a throttled job is snoozed. Of several declarations of a job the longest counts.
+	// If all are 0, it is that of [Options].
 	MinDelay time.Duration `yaml:"min_delay,omitempty"`
 }
 

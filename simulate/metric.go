@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -51,6 +52,14 @@ func (m *metric) text(r *Result) string {
 		return formatIndex(v)
 	}
 	return render.Count(m.count(r))
+}
+
+// formatIndex returns Jain's index with three digits. Only 1 is "1".
+func formatIndex(v float64) string {
+	if v > 0.9995 && v < 1 {
+		return ">0.999"
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%.3f", v), ".000")
 }
 
 // share returns the value as a percentage of its whole, or "" if it has none.

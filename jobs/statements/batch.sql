@@ -27,19 +27,18 @@ select set_config('idle_in_transaction_session_timeout', '5000', true), set_conf
 {{end}}
 
 {{define "Lock"}}
-select k.id, l.id, l.type, l.version, l.options::text, k.key, k.state, k.hold, k.waiting
-  from {{.Keys}} k join {{.Limiters}} l on l.id = k.limiter where k.id = any($1) order by k.id for update of k
-{{end}}
-
-{{define "LockWindows"}}
 select from {{.Keys}} where id = any($1) order by id for update
 {{end}}
 
+-- A statement of its own, which sees what was written before the locks.
+{{define "Locked"}}
+select k.id, l.id, l.type, l.version, l.options::text, k.key, k.state, k.hold, k.waiting
+  from {{.Keys}} k join {{.Limiters}} l on l.id = k.limiter where k.id = any($1)
+{{end}}
+
 {{define "Released"}}
-delete from {{.Holders}} d using (
-  select h.key, h.owner, h.job from unnest($1::bigint[], $2::timestamptz[]) q (job, attempted)
-  join {{.Holders}} h on h.job = q.job and h.attempted = q.attempted where h.mode = 0 for update of h skip locked) e
-  where d.key = e.key and d.owner = e.owner and d.job = e.job
+delete from {{.Holders}} d using unnest($1::bigint[], $2::timestamptz[]) q (job, attempted)
+  where d.job = q.job and d.attempted = q.attempted and d.mode = 0
   returning d.key, d.owner, (extract(epoch from clock_timestamp() - d.acquired) * 1000000)::bigint,
     exists (select from {{.Waiters}} w where w.key = d.key)
 {{end}}
@@ -89,13 +88,11 @@ select j.id, case when j.state = 'running' then j.attempted_at end from unnest($
 {{end}}
 
 {{define "WaitersOfJobs"}}
-select key, job, (extract(epoch from since) * 1000000)::bigint, (extract(epoch from wake) * 1000000)::bigint, (extract(epoch from earliest) * 1000000)::bigint, coalesce(bucket, -1), in_worker, version
-  from {{.Waiters}} where job = any($1)
+select {{template "waiter"}} from {{.Waiters}} w where w.job = any($1)
 {{end}}
 
 {{define "Waiters"}}
-select w.key, w.job, (extract(epoch from w.wake) * 1000000)::bigint, (extract(epoch from w.earliest) * 1000000)::bigint, w.in_worker
-  from unnest($1::bigint[]) q (key)
+select {{template "waiter"}} from unnest($1::bigint[]) q (key)
   cross join lateral (select * from {{.Waiters}} w where w.key = q.key order by w.job limit 1000) w order by w.key, w.job
 {{end}}
 
@@ -143,8 +140,8 @@ delete from {{.Waiters}} w using unnest($1::bigint[], $2::bigint[]) q (key, job)
 {{define "SaveWaiters"}}
 insert into {{.Waiters}} (key, job, wake, earliest, since, bucket, in_worker, version)
   select q.key, q.job, to_timestamp(q.wake / 1000000.0), to_timestamp(q.earliest / 1000000.0), clock_timestamp(), nullif(q.bucket, -1), q.in_worker, q.version
-  from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::boolean[], $7::bigint[])
-    q (key, job, wake, earliest, bucket, in_worker, version)
+  from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::boolean[], $8::bigint[])
+    q (key, job, since, wake, earliest, bucket, in_worker, version)
   on conflict (key, job) do update set wake = excluded.wake, earliest = excluded.earliest, bucket = excluded.bucket,
     in_worker = excluded.in_worker, version = excluded.version
 {{end}}

@@ -25,3 +25,9 @@ join {{.Keys}} k on k.id = w.key join {{.Limiters}} l on l.id = k.limiter
 {{define "jobOfWaiter"}}
 lateral (select j.id, j.state, j.scheduled_at, j.finalized_at, j.queue from {{.River}} j where j.id = w.job offset 0) j
 {{end}}
+
+-- The row w of jobs_waiters, as the type waiter of batch.go.
+{{define "waiter"}}
+w.key, w.job, (extract(epoch from w.since) * 1000000)::bigint, (extract(epoch from w.wake) * 1000000)::bigint,
+  (extract(epoch from w.earliest) * 1000000)::bigint, coalesce(w.bucket, -1), w.in_worker, w.version
+{{end}}

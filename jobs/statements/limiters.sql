@@ -15,6 +15,7 @@ insert into {{.Limiters}} as l (type, name, options) values ($1, $2, $3)
   where l.options is distinct from excluded.options returning id
 {{end}}
 
+-- After a change: executions may count for longer. It waits for batches that have read the options of before.
 {{define "ExtendExpiry"}}
 update {{.Keys}} set expires = greatest(expires, clock_timestamp() + make_interval(secs => $2::bigint / 1000000.0))
   where id in (select id from {{.Keys}} where limiter = $1 order by id for update)
@@ -65,13 +66,11 @@ select k.key from {{.Keys}} k join {{.Limiters}} l on l.id = k.limiter
   where l.type = $1 and l.name = $2 and k.key > $3 and (k.key <> '' or l.type <> 'dynamic_window') order by k.key limit $4
 {{end}}
 
-{{define "OneLimiter"}}
-select id, options::text from {{.Limiters}} where type = $1 and name = $2
-{{end}}
-
+-- One row, also if there is no such limiter or key.
 {{define "OneKey"}}
-select k.id, k.state, k.hold, (select count(*) from {{.Waiters}} w where w.key = k.id)
-  from {{.Keys}} k where k.limiter = $1 and k.key = $2
+select {{template "micros"}}, coalesce(l.id, 0), coalesce(l.options::text, ''), coalesce(k.id, 0), coalesce(k.state, ''), coalesce(k.hold, 0),
+  (select count(*) from {{.Waiters}} w where w.key = k.id)
+  from (select) q left join {{.Limiters}} l on l.type = $1 and l.name = $2 left join {{.Keys}} k on k.limiter = l.id and k.key = $3
 {{end}}
 
 {{define "AllKeys"}}

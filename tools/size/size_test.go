@@ -22,11 +22,11 @@ var ceilings = map[string]counts{
 	"registry":               {2000, 4450, 61},
 	"reload":                 {4000, 3850, 66},
 	"store":                  {7050, 10460, 200},
-	"transport":              {6980, 11850, 186},
-	"jobs":                   {3780, 5780, 77},
-	"dashboard":              {3600, 2230, 28},
+	"transport":              {6905, 11805, 186},
+	"jobs":                   {3725, 5855, 77},
+	"dashboard":              {3360, 2210, 28},
 	"telemetry":              {1490, 2760, 12},
-	"simulate":               {4880, 3800, 88},
+	"simulate":               {4960, 3710, 88},
 	"cmd":                    {7650, 5870, 0},
 	"internal":               {1300, 1050, 0},
 	"weirtest":               {250, 350, 30},
@@ -35,9 +35,9 @@ var ceilings = map[string]counts{
 	"limiter/internal/model": {800, 0, 0},
 	"store/storetest":        {2450, 750, 28},
 	"store/internal/drill":   {2450, 100, 0},
-	"examples":               {2090, 2230, 0},
-	"bench":                  {2180, 2650, 0},
-	"tools":                  {3010, 6050, 0},
+	"examples":               {2090, 2175, 0},
+	"bench":                  {2160, 2640, 0},
+	"tools":                  {3000, 5840, 0},
 }
 
 // A type has at most maxFields fields and maxMethods methods. These have more: fields, methods. Lower a number with the change that
@@ -56,8 +56,7 @@ var large = map[string][2]int{
 	"rate.Schedule":                                {8, 31},
 	"simulate.Result":                              {21, 5},
 	"simulate.run":                                 {21, 18},
-	"transport/internal/admission.Call":            {11, 30},
-	"transport/weirhttp/internal/handlerio.writer": {10, 25},
+	"transport/weirhttp/internal/handlerio.writer": {10, 23},
 }
 
 func TestGroupsStaySmall(t *testing.T) {

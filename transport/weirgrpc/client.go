@@ -23,8 +23,8 @@ import (
 // service, or "*" for all methods.
 type ClientOptions struct {
 	// Pipelines are the pipelines of methods, by pattern. The most specific pattern applies: the method itself, its
-	// service, then "*". If no pattern matches, the pipeline is that of [NewClient]. Calls of methods with a nil
-	// pipeline do not run through one. If a registry reloads a pipeline, the reload applies to the next call.
+	// service, then "*". If no pattern matches, the pipeline is that of [NewClient]. A nil pipeline sends the calls of its
+	// methods as they are. If a registry reloads a pipeline, the reload applies to the next call.
 	Pipelines map[string]*pipeline.Pipeline `json:"-" yaml:"-"`
 	// IdempotentMethods are patterns of methods whose calls can be made again although the server may have processed
 	// them. Methods whose .proto file says so are idempotent, too: the option idempotency_level is NO_SIDE_EFFECTS or
@@ -159,7 +159,7 @@ func (c *Client) UnaryInterceptor() grpc.UnaryClientInterceptor {
 			return invoker(ctx, method, req, reply, cc, opts...)
 		}
 		x := &clientUnary{request: req, reply: reply, invoker: invoker}
-		return x.run(c.begin(&x.outgoingCall, ctx, method, cc, opts), p)
+		return x.run(x.begin(ctx, c, method, cc, opts), p)
 	}
 }
 
@@ -171,14 +171,8 @@ func (c *Client) StreamInterceptor() grpc.StreamClientInterceptor {
 			return streamer(ctx, desc, cc, method, opts...)
 		}
 		x := &clientStream{desc: desc, streamer: streamer, opened: make(chan struct{}), over: make(chan struct{})}
-		return x.open(c.begin(&x.outgoingCall, ctx, method, cc, opts), p)
+		return x.open(x.begin(ctx, c, method, cc, opts), p)
 	}
-}
-
-// begin prepares a call of the Client, and returns the context for its pipeline.
-func (c *Client) begin(x *outgoingCall, ctx context.Context, method string, conn *grpc.ClientConn, options []grpc.CallOption) context.Context {
-	x.failed, x.Repeat = c.failed, func() bool { return c.isIdempotent(method) }
-	return x.begin(ctx, method, conn, options)
 }
 
 // isIdempotent reports whether a pattern matches the method, or its .proto file says that it is idempotent.

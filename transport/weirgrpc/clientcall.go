@@ -25,7 +25,7 @@ import (
 	"github.com/weir-go/weir/transport/internal/exchange"
 )
 
-// An outgoingCall is what unary calls and streams of a [Client] have in common: a call with all attempts at it.
+// An outgoingCall is a call of a [Client] with all attempts at it. Unary calls and streams embed it.
 type outgoingCall struct {
 	exchange.Exchange[*clientAttempt]
 
@@ -49,9 +49,10 @@ func OutgoingMethod(ctx context.Context) string {
 	return method
 }
 
-// begin returns the context for the pipeline.
-func (x *outgoingCall) begin(ctx context.Context, method string, conn *grpc.ClientConn, options []grpc.CallOption) context.Context {
-	x.Name, x.caller, x.method, x.conn = "weirgrpc: the call", ctx, method, conn
+// begin prepares a call of the Client, and returns the context for its pipeline.
+func (x *outgoingCall) begin(ctx context.Context, c *Client, method string, conn *grpc.ClientConn, options []grpc.CallOption) context.Context {
+	x.Name, x.Repeat = "weirgrpc: the call", func() bool { return c.isIdempotent(method) }
+	x.failed, x.caller, x.method, x.conn = c.failed, ctx, method, conn
 	for _, option := range options {
 		if o, ok := option.(grpc.OnFinishCallOption); ok {
 			x.finish = append(x.finish, o.OnFinish)
@@ -72,7 +73,8 @@ func (x *outgoingCall) finished(err error) {
 	}
 }
 
-// refusedOr returns err, or the outcome of the attempt before one that was not made.
+// refusedOr returns the result and the error of the pipeline or, if the error is that of an attempt that was not made, the outcome
+// of the attempt before.
 func (x *outgoingCall) refusedOr(result any, err error) (any, error) {
 	if ended := x.Ended(); exchange.IsRefusal(err) && len(ended) > 0 {
 		return ended[len(ended)-1].outcome()
@@ -109,9 +111,9 @@ func (a *clientAttempt) outcome() (any, error) {
 	}
 }
 
-// unsent reports whether the attempt certainly was not sent: grpc-go has ended it without a stream on a connection. When
-// there is a stream, grpc-go sets the Trailer of the call, to an empty map at least. An interceptor that does not hand on
-// the options leaves the trailer nil too, and then over is false. When over is true, the trailer does not change any more.
+// unsent reports whether the attempt certainly was not sent: grpc-go has ended it, so that over is true, without a stream on a
+// connection. With a stream, grpc-go sets the Trailer of the call, at least to an empty map. If an interceptor drops the options,
+// the trailer stays nil, too, but over is false. When over is true, the trailer no longer changes.
 func (a *clientAttempt) unsent() bool { return a.over.Load() && a.trailer == nil }
 
 // newStatusError returns the error of an attempt whose context is ctx. trailer is nil if it is not known.
@@ -124,16 +126,16 @@ func (a *clientAttempt) newStatusError(ctx context.Context, err error, trailer m
 	if s.Code() == codes.OK { // an error that says that it is none
 		s = status.New(codes.Unknown, err.Error())
 	}
-	e := &StatusError{err: err, status: s, attempt: a, says: comebackOf(trailer, s)}
-	if !e.says.asked && !e.says.never {
-		e.says.wait, e.says.asked = pipeline.RetryAfter(err) // of an interceptor inside this one
+	e := &StatusError{err: err, status: s, attempt: a, pushback: pushbackOf(trailer, s)}
+	if !e.pushback.asked && !e.pushback.never {
+		e.pushback.wait, e.pushback.asked = pipeline.RetryAfter(err) // of an interceptor inside this one
 	}
 	if ended := ctx.Err(); ended != nil && (isContextCode(s.Code()) || errors.Is(err, ended)) {
 		e.ended = pipeline.ContextError(ctx)
 	}
 	e.failed = e.ended != nil || x.failed(s.Code())
-	e.unprocessed = !e.says.never && e.isUnprocessed(unsent)
-	e.retryable = x.caller.Err() == nil && !e.says.never && e.isRetryable()
+	e.unprocessed = !e.pushback.never && e.isUnprocessed(unsent)
+	e.retryable = x.caller.Err() == nil && !e.pushback.never && e.isRetryable()
 	return e
 }
 
@@ -267,7 +269,7 @@ type StatusError struct {
 	err         error          // what the invoker has returned
 	status      *status.Status // of err
 	ended       error          // the error of the attempt's context, if it has ended
-	says        comeback
+	pushback    serverPushback
 	retryable   bool
 	unprocessed bool // the server has certainly not processed the attempt
 	failed      bool // strategies see it as an error
@@ -292,7 +294,9 @@ func (e *StatusError) Is(target error) bool { return e.ended != nil && errors.Is
 func (e *StatusError) GRPCStatus() *status.Status { return e.status }
 
 // RetryAfter returns the wait that the server asks for. ok is false if it asks for none.
-func (e *StatusError) RetryAfter() (d time.Duration, ok bool) { return e.says.wait, e.says.asked }
+func (e *StatusError) RetryAfter() (d time.Duration, ok bool) {
+	return e.pushback.wait, e.pushback.asked
+}
 
 // ErrorType returns the code, such as "UNAVAILABLE", which telemetry reports as error.type.
 func (e *StatusError) ErrorType() string { return codeText(e.status.Code()) }
@@ -315,9 +319,9 @@ func (e *StatusError) isUnprocessed(unsent bool) bool {
 	case pipeline.NotCalled(e.err): // a strategy or an interceptor further inside has rejected the call
 		return true
 	case code == codes.Unavailable:
-		return unsent || e.says.asked
+		return unsent || e.pushback.asked
 	case code == codes.ResourceExhausted:
-		return e.says.asked
+		return e.pushback.asked
 	default:
 		return false
 	}
@@ -393,25 +397,25 @@ func isContextCode(c codes.Code) bool { return c == codes.Canceled || c == codes
 
 var errNoReply = status.Error(codes.Internal, "weirgrpc: the pipeline returned neither a reply nor an error")
 
-// A comeback is what a server says about another attempt.
-type comeback struct {
+// A serverPushback says whether, and when, a server wants another attempt.
+type serverPushback struct {
 	wait  time.Duration
 	asked bool // the server asks for another attempt after wait
 	never bool // the server asks for no other attempt
 }
 
-// comebackOf returns what the trailer says, or what the details of the status say if the trailer says nothing. A trailer that
+// pushbackOf returns what the trailer says, or what the details of the status say if the trailer says nothing. A trailer that
 // is negative, no number of 32 bits, or there twice asks for no other attempt.
-func comebackOf(trailer metadata.MD, s *status.Status) comeback {
+func pushbackOf(trailer metadata.MD, s *status.Status) serverPushback {
 	if lines := trailer[pushbackTrailer]; len(lines) > 0 {
 		ms, err := strconv.ParseInt(lines[0], 10, 32)
 		if len(lines) > 1 || err != nil || ms < 0 {
-			return comeback{never: true}
+			return serverPushback{never: true}
 		}
-		return comeback{wait: time.Duration(ms) * time.Millisecond, asked: true}
+		return serverPushback{wait: time.Duration(ms) * time.Millisecond, asked: true}
 	}
 	wait, ok := retryInfoOf(s)
-	return comeback{wait: wait, asked: ok}
+	return serverPushback{wait: wait, asked: ok}
 }
 
 // retryInfoOf returns the delay of the first RetryInfo in the details of the status. A RetryInfo without a delay asks for

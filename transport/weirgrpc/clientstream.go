@@ -190,9 +190,9 @@ func (s *guardedStream) await(err error) {
 	<-s.call.over
 }
 
-// failed returns the caller's error for a stream that has ended with err. The context of the strategies says nothing about
-// it: when the stream has ended, they may have ended their context. If a timeout in the pipeline has ended the stream, the
-// error is that of the timeout: the status says only that some deadline has passed, which the caller may not have set.
+// failed returns the caller's error for a stream that has ended with err. The context of the strategies does not matter: they may
+// have ended it because the stream has ended. If a timeout in the pipeline has ended the stream, the error is that of the timeout,
+// because the status says only that a deadline has passed, which the caller has not set.
 func (s *guardedStream) failed(err error, trailer metadata.MD) error {
 	s.await(err)
 	failure := s.attempt.newStatusError(s.call.caller, err, trailer, false)

@@ -97,8 +97,8 @@ func NewLimits(o *LimitsOptions) (*Limits, error) {
 	return l, nil
 }
 
-// handlerFailedByDefault is the default of [LimitsOptions.Failed]: the codes that say that the server, not the client, has made
-// a mistake, as OpenTelemetry's semantic conventions have them.
+// handlerFailedByDefault is the default of [LimitsOptions.Failed]: the codes of failures of a server in OpenTelemetry's semantic
+// conventions.
 func handlerFailedByDefault(code codes.Code) bool {
 	switch code {
 	case codes.Unknown, codes.DeadlineExceeded, codes.Unimplemented, codes.Internal, codes.Unavailable, codes.DataLoss:
@@ -107,7 +107,7 @@ func handlerFailedByDefault(code codes.Code) bool {
 	return false
 }
 
-// prepare returns p ready for calls. It adds everything that is wrong with p, which stands at path in the options, to problems.
+// prepare makes p ready for calls. It adds everything that is wrong with p to problems; path is its place in the options.
 func (l *Limits) prepare(problems *validate.Problems, path, name string, p Policy) *preparedPolicy {
 	var own validate.Problems
 	prepared := &preparedPolicy{options: p, Policy: l.admission.Prepare(&own, admission.Policy[*Request]{
@@ -136,13 +136,9 @@ type route struct {
 	sent        []*preparedPolicy // asked about each message that a stream sends
 	timed       *preparedPolicy   // the policy with the shortest Timeout; nil: none
 	sendsQuotas bool              // a policy sends quota metadata
-	releases    bool              // a policy holds nothing after a stream has begun
 
 	endsHandlers bool // a Timeout or a pipeline can end the context of a handler before the call ends
 }
-
-// limitsNothing reports whether the method has no policies.
-func (r *route) limitsNothing() bool { return len(r.policies) == 0 }
 
 // makeRoutes makes the routes of the options. It adds everything that is wrong with them to problems.
 func (l *Limits) makeRoutes(problems *validate.Problems, policies *admission.Set[Policy, preparedPolicy]) {
@@ -170,12 +166,11 @@ func (l *Limits) makeRoutes(problems *validate.Problems, policies *admission.Set
 	}
 }
 
-// prepare makes what follows from the policies.
+// prepare sets the fields that follow from the policies.
 func (r *route) prepare() {
 	for _, p := range r.policies {
 		o := &p.options
 		r.sendsQuotas = r.sendsQuotas || p.SendsQuota()
-		r.releases = r.releases || o.Streams == StreamAdmit
 		r.endsHandlers = r.endsHandlers || o.Timeout > 0 || p.Limit.Pipeline != nil
 		if o.Timeout > 0 && (r.timed == nil || o.Timeout < r.timed.options.Timeout) {
 			r.timed = p

@@ -18,11 +18,11 @@ import (
 // A call is one call of a method with policies. It is also the context of that call.
 type call struct {
 	admission.Call[*Request]
-	route   *route
-	request Request
-	unary   grpc.UnaryHandler // nil: the call is a stream
-	stream  *serverStream     // nil: the call is unary
-	told    atomic.Bool       // the client has been told what is left of its quotas
+	route      *route
+	request    Request
+	unary      grpc.UnaryHandler // nil: the call is a stream
+	stream     *serverStream     // nil: the call is unary
+	quotasSent atomic.Bool       // the client has got its quotas
 }
 
 // UnaryInterceptor returns the interceptor for unary calls:
@@ -36,7 +36,7 @@ type call struct {
 func (l *Limits) UnaryInterceptor() grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, message any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		route := l.routes.of(info.FullMethod)
-		if route.limitsNothing() {
+		if len(route.policies) == 0 {
 			return handler(ctx, message)
 		}
 		c := &call{route: route, unary: handler}
@@ -53,7 +53,7 @@ func (l *Limits) UnaryInterceptor() grpc.UnaryServerInterceptor {
 func (l *Limits) StreamInterceptor() grpc.StreamServerInterceptor {
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		route := l.routes.of(info.FullMethod)
-		if route.limitsNothing() {
+		if len(route.policies) == 0 {
 			return handler(srv, stream)
 		}
 		c := &call{route: route}
@@ -81,7 +81,7 @@ func (c *call) begin(ctx context.Context) {
 //	serve           asks the policies in order
 //	 serveThrough   runs the rest of serve inside a policy that is a pipeline
 //	 Admit          asks the limiter of any other policy, and decides by its answer
-//	 turnAway       makes the error for the policy that did not admit the call
+//	 rejectedBy       makes the error for the policy that did not admit the call
 //	 handleTimed    runs the handler if a policy has a Timeout
 func (c *call) serve(ctx context.Context, i int) (response any, err error) {
 	for ; i < len(c.route.policies); i++ {
@@ -92,12 +92,14 @@ func (c *call) serve(ctx context.Context, i int) (response any, err error) {
 		if c.stream != nil && p.perMessage() {
 			continue
 		}
-		if key, refusal, ok := c.Admit(ctx, &p.Policy, c.Request); !ok {
-			return nil, c.turnAway(p, key, &refusal)
+		if key, rejection, ok := c.Admit(ctx, &p.Policy, c.Request); !ok {
+			return nil, c.rejectedBy(p, key, &rejection)
 		}
 	}
-	if c.stream != nil && c.route.releases {
-		c.releaseAdmitted()
+	for _, p := range c.route.policies {
+		if c.stream != nil && p.options.Streams == StreamAdmit {
+			c.GiveBackOf(&p.Policy, false) // it limits only how streams begin
+		}
 	}
 	if c.route.timed != nil {
 		return c.handleTimed(ctx)
@@ -108,13 +110,13 @@ func (c *call) serve(ctx context.Context, i int) (response any, err error) {
 // serveThrough runs the rest of the call, the policies after number i and the handler, in the pipeline of policy i.
 func (c *call) serveThrough(ctx context.Context, i int) (response any, err error) {
 	before := c.Held()
-	x := &handlerRun{once: c.stream != nil, failed: c.route.limits.options.Failed, repeat: c.Repeat, next: func(ctx context.Context) (any, error) {
-		c.Attempt(before)
+	x := &handlerRun{once: c.stream != nil, failed: c.route.limits.options.Failed, repeat: c.NextAttempt, next: func(ctx context.Context) (any, error) {
+		c.BeginAttempt(before)
 		return c.serve(ctx, i+1)
 	}}
 	response, err = x.run(ctx, c.route.policies[i])
 	if err != nil && x.attempts.Begun() == 0 {
-		c.TurnAway()
+		c.Refund()
 	}
 	return response, err
 }
@@ -127,16 +129,7 @@ func (c *call) handle(ctx context.Context) (response any, err error) {
 	return c.unary(ctx, c.request.Message)
 }
 
-// releaseAdmitted gives back the permits of the policies that limit only how streams begin.
-func (c *call) releaseAdmitted() {
-	for _, p := range c.route.policies {
-		if p.options.Streams == StreamAdmit {
-			c.GiveBackOf(&p.Policy, false)
-		}
-	}
-}
-
-// handleTimed runs the handler within the Timeout of the route. A success that comes too late is one.
+// handleTimed runs the handler within the Timeout of the route. A success stays one, however late it comes.
 func (c *call) handleTimed(ctx context.Context) (response any, err error) {
 	p := c.route.timed
 	cause := timedOut{&timeout.Error{Source: p.Source, After: p.Timeout}}
@@ -160,13 +153,13 @@ func endedByContext(err error) bool {
 	return late || pipeline.IsContextError(err)
 }
 
-// turnAway returns the error for a call that p does not admit. The earlier policies get back what they granted.
-func (c *call) turnAway(p *preparedPolicy, key string, refusal *admission.Refusal) error {
-	c.TurnAway()
-	return c.withQuota(newRejectedError(p, p.codeFor(refusal.Cause), refusal), p, c.Request, key)
+// rejectedBy returns the error for a call that p does not admit, and refunds what the earlier policies have granted.
+func (c *call) rejectedBy(p *preparedPolicy, key string, rejection *admission.Rejection) error {
+	c.Refund()
+	return c.withQuota(newRejectedError(p, p.codeFor(rejection.Cause), rejection), p, c.Request, key)
 }
 
-// withQuota adds the quota of p to the trailer of e, which p has refused r with.
+// withQuota adds the quota of p to the trailer of e, with which p has rejected r.
 func (c *call) withQuota(e *CallRejectedError, p *preparedPolicy, r *Request, key string) *CallRejectedError {
 	if e.Err == nil {
 		e.trailer = c.route.limits.admission.WriteQuota(e.trailer, &p.Policy, r, key, e.Lease, e.retryAfter)
@@ -174,18 +167,17 @@ func (c *call) withQuota(e *CallRejectedError, p *preparedPolicy, r *Request, ke
 	return e
 }
 
-// tell sends the metadata for an outcome of the call. That of a rejection is sent now, when no other attempt follows,
-// because grpc-go does not retry if there are two pushbacks. The quotas of an error are in the trailer: grpc-go does not
-// retry if there is a header.
+// tell sends the metadata of the call when no other attempt follows: two pushbacks, one of each attempt, would keep grpc-go from
+// retrying. The quotas of an error are in the trailer, because grpc-go does not retry if there is a header.
 func (c *call) tell(err error) {
 	if rejected, ok := err.(*CallRejectedError); ok { //nolint:errorlint // what wraps one is the handler's error
-		c.told.Store(true)
+		c.quotasSent.Store(true)
 		if len(rejected.trailer) > 0 && rejected.sent.CompareAndSwap(false, true) {
 			c.setTrailer(rejected.trailer)
 		}
 		return
 	}
-	quotas := c.untoldQuotas()
+	quotas := c.unsentQuotas()
 	switch {
 	case quotas == nil:
 	case err == nil:
@@ -213,10 +205,10 @@ func (c *call) setHeader(md metadata.MD) {
 	_ = grpc.SetHeader(c.Context, md)
 }
 
-// untoldQuotas returns what is left of the quota of every policy that was asked about the call. It returns nil if there
-// is nothing to tell, or the client has been told.
-func (c *call) untoldQuotas() metadata.MD {
-	if !c.route.sendsQuotas || !c.told.CompareAndSwap(false, true) {
+// unsentQuotas returns the quotas of the policies that were asked about the call. It returns nil if there are none, or if they have
+// been sent.
+func (c *call) unsentQuotas() metadata.MD {
+	if !c.route.sendsQuotas || !c.quotasSent.CompareAndSwap(false, true) {
 		return nil
 	}
 	var quotas metadata.MD

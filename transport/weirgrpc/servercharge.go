@@ -29,7 +29,7 @@ const (
 	EventFailedOpen = admission.EventFailedOpen
 )
 
-// transport is what package admission says for this package.
+// transport has the names and errors of this package for package admission.
 var transport = &admission.Transport[*Request]{
 	Package: "weirgrpc", ErrNotCharged: ErrNotCharged, ErrPartialRefund: ErrPartialRefund,
 	Fields: admission.Fields{

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/transport/internal/admission"
 )
 
-// A Limit is what a [Policy] asks. [Of], [ByKey], [ByRequest] and [ByPipeline] make one:
+// A Limit is the limiter or the pipeline of a [Policy]. [Of], [ByKey], [ByRequest] and [ByPipeline] make one:
 //
 //	weirgrpc.Policy{Limit: weirgrpc.ByKey(perUser, weirgrpc.Metadata("x-user"))}
 type Limit struct{ core admission.Limit[*Request] }
@@ -52,10 +52,10 @@ func ByRequest(l limiter.Partitioned[*Request]) Limit { return Limit{admission.B
 // does not get back the tokens that it has spent.
 func ByPipeline(p *pipeline.Pipeline) Limit { return Limit{admission.ByPipeline[*Request](p)} }
 
-// A Policy limits calls: what it asks, what a call costs, and what happens to a call that is rejected. Limit must be set. Two
-// policies share permits only if they have the same limiter.
+// A Policy limits calls. It says which limiter is asked, what a call costs, and what happens to a call that is rejected. Limit
+// must be set. Two policies share permits only if they have the same limiter.
 type Policy struct {
-	// Limit is what the policy asks.
+	// Limit is the limiter or the pipeline.
 	Limit Limit `json:"-" yaml:"-"`
 
 	// Cost returns how many permits a call takes, or a message if Streams is per
@@ -151,8 +151,8 @@ type preparedPolicy struct {
 	options Policy
 }
 
-// clone returns a copy of p. A stream has one copy for each direction, so that what it holds for a message that it
-// receives is not mixed up with what it holds for a message that it sends.
+// clone returns a copy of p. A stream has a copy for each direction, so that the grants of messages that it receives are told apart
+// from those of messages that it sends.
 func (p *preparedPolicy) clone() *preparedPolicy {
 	c := *p
 	return &c

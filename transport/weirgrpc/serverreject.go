@@ -78,11 +78,14 @@ func (p *preparedPolicy) codeFor(c cause.Cause) codes.Code {
 	return codes.Code(c.GRPC())
 }
 
-// newRejectedError returns the error of a refusal, with its status.
-func newRejectedError(p *preparedPolicy, code codes.Code, refusal *admission.Refusal) *CallRejectedError {
+// newRejectedError returns the error of a rejection, with its status.
+func newRejectedError(p *preparedPolicy, code codes.Code, rejection *admission.Rejection) *CallRejectedError {
 	e := &CallRejectedError{
-		Policy: p.Name, Code: code, Lease: refusal.Lease, Err: refusal.Err,
-		retryAfter: refusal.RetryAfter, trailer: pushback(refusal),
+		Policy: p.Name, Code: code, Lease: rejection.Lease, Err: rejection.Err,
+		retryAfter: rejection.RetryAfter,
+	}
+	if wait := cause.Pushback(rejection.RetryAfter, rejection.Never); wait != "" {
+		e.trailer = metadata.MD{pushbackTrailer: {wait}}
 	}
 	e.status = status.New(code, cause.Message(uint32(code)))
 	if e.retryAfter > 0 {
@@ -95,14 +98,6 @@ func newRejectedError(p *preparedPolicy, code codes.Code, refusal *admission.Ref
 
 // pushbackTrailer is the metadata with which a server tells a client when to try again, or not to; see gRFC A6.
 const pushbackTrailer = "grpc-retry-pushback-ms"
-
-// pushback returns the trailer for a refusal, or nil if it is not known when to come back.
-func pushback(refusal *admission.Refusal) metadata.MD {
-	if wait := cause.Pushback(refusal.RetryAfter, refusal.Never); wait != "" {
-		return metadata.MD{pushbackTrailer: {wait}}
-	}
-	return nil
-}
 
 // A timedOut is the error of a call whose handler has not returned within [Policy.Timeout], and the [context.Cause] of its
 // context.

@@ -63,9 +63,9 @@ func (s *serverStream) SendHeader(md metadata.MD) error {
 	return s.ServerStream.SendHeader(md)
 }
 
-// tell adds the quotas to the header, which the handler is about to send.
+// tell adds the quotas to the header before the handler sends it.
 func (s *serverStream) tell() {
-	if quotas := s.call.untoldQuotas(); quotas != nil {
+	if quotas := s.call.unsentQuotas(); quotas != nil {
 		_ = s.SetHeader(quotas)
 	}
 }
@@ -92,9 +92,9 @@ func (s *serverStream) SendMsg(m any) error {
 	return s.ServerStream.SendMsg(m)
 }
 
-// usable returns why the handler cannot receive or send: a message was refused, the handler's time is over, or a strategy
-// has ended its context. grpc-go knows only the context of the connection's stream, so a handler that does nothing but
-// receive and send would not notice the other two.
+// usable returns the error if the handler can no longer receive and send: a message was rejected, the handler's time is over, or a
+// strategy has ended its context. grpc-go does not know the handler's context, so a handler that only receives and sends would not
+// notice its end.
 func (s *serverStream) usable() error {
 	if refused := s.refused.Load(); refused != nil {
 		return refused
@@ -120,29 +120,29 @@ func (s *serverStream) admit(policies []*preparedPolicy, r *Request, m any) erro
 	*r = Request{Method: s.call.request.Method, Message: m, Stream: true, ctx: s.ctx}
 	defer func() { r.Message = nil }() // it belongs to the handler
 	for i, p := range policies {
-		key, refusal, ok := s.call.Admit(s.ctx, &p.Policy, r)
+		key, rejection, ok := s.call.Admit(s.ctx, &p.Policy, r)
 		if ok {
 			continue
 		}
 		for _, earlier := range policies[:i] {
 			s.call.GiveBackOf(&earlier.Policy, true)
 		}
-		return s.refuse(p, r, key, &refusal)
+		return s.refuse(p, r, key, &rejection)
 	}
 	return nil
 }
 
-// refuse ends the stream because p does not admit a message. If two messages are refused at the same time, the first one
-// counts. A message whose wait the context has ended does not decide the status: the handler can have returned with
-// success while a goroutine of its own still waited.
-func (s *serverStream) refuse(p *preparedPolicy, r *Request, key string, refusal *admission.Refusal) error {
-	if refusal.Cause.Ended() {
+// refuse ends the stream because p does not admit a message. If two messages are rejected at the same time, the first one
+// counts. The end of the context while a message waits does not decide the status of the stream: the handler can have returned
+// with success while one of its goroutines still waited.
+func (s *serverStream) refuse(p *preparedPolicy, r *Request, key string, rejection *admission.Rejection) error {
+	if rejection.Cause.Ended() {
 		if err := s.usable(); err != nil {
 			return err
 		}
-		return newRejectedError(p, p.codeFor(refusal.Cause), refusal)
+		return newRejectedError(p, p.codeFor(rejection.Cause), rejection)
 	}
-	rejected := s.call.withQuota(newRejectedError(p, p.codeFor(refusal.Cause), refusal), p, r, key)
+	rejected := s.call.withQuota(newRejectedError(p, p.codeFor(rejection.Cause), rejection), p, r, key)
 	if !s.refused.CompareAndSwap(nil, rejected) {
 		return s.refused.Load()
 	}

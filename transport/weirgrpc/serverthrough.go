@@ -32,17 +32,16 @@ func (e *HandlerError) ErrorType() string { return codeText(e.Code) }
 
 // Errors of a pipeline around a handler. Strategies see them, clients do not.
 var (
-	// errOnce: a strategy ran the handler of a stream again, or a handler while it was
+	// errRunAgain: a strategy ran the handler of a stream again, or a handler while it was
 	// running.
-	errOnce error = exchange.Refusal("weirgrpc: the handler cannot run again")
+	errRunAgain error = exchange.Refusal("weirgrpc: the handler cannot run again")
 	// errNoAnswer: a strategy ended the execution without an error, without running
 	// the handler and without a response as the value.
 	errNoAnswer = fmt.Errorf("weirgrpc: the pipeline ended without an answer: %w", pipeline.ErrRejected)
 )
 
-// A handlerRun is one call whose handler runs in a pipeline, as often as the strategies run it. The handler never runs
-// twice at once. If a strategy no longer waits for the handler, run still does: the permits of the call are held for the
-// handler, and a stream is over when run returns.
+// A handlerRun is one call whose handler runs in a pipeline, with all attempts. The handler never runs twice at once. run waits for
+// the handler even if the strategies do not, because the call gives back its permits, and ends its stream, when run returns.
 type handlerRun struct {
 	next   func(ctx context.Context) (any, error) // the policies after the pipeline, and the handler
 	once   bool                                   // the handler is that of a stream, which cannot run again
@@ -61,7 +60,7 @@ func (x *handlerRun) run(ctx context.Context, p *preparedPolicy) (response any, 
 	switch {
 	case err == nil && response != nil && !x.once:
 		return response, nil
-	case x.err != nil && (err == nil || errors.Is(err, errOnce)):
+	case x.err != nil && (err == nil || errors.Is(err, errRunAgain)):
 		return nil, x.err
 	case err == nil && x.attempts.Begun() > 0: // a stream, or a handler that answers with nil
 		return nil, nil
@@ -89,7 +88,7 @@ func (x *handlerRun) execute(ctx context.Context, p *pipeline.Pipeline) (respons
 // attempt is the callback of the pipeline: it runs the handler.
 func (x *handlerRun) attempt(ctx context.Context) (response any, err error) {
 	if _, err := x.attempts.Begin(); err != nil {
-		return nil, errOnce
+		return nil, errRunAgain
 	}
 	defer x.attempts.Abort() // its outcome is not needed
 	response, err = x.next(ctx)
@@ -97,7 +96,7 @@ func (x *handlerRun) attempt(ctx context.Context) (response any, err error) {
 	if err == nil {
 		return response, nil
 	}
-	if isOurs(err) {
+	if isPolicyError(err) {
 		x.seen = err
 		return nil, err
 	}
@@ -114,8 +113,8 @@ func (x *handlerRun) attempt(ctx context.Context) (response any, err error) {
 	return nil, x.seen
 }
 
-// isOurs reports whether err is a decision of a policy, and not an error of the handler.
-func isOurs(err error) bool {
+// isPolicyError reports whether err is a decision of a policy, and not an error of the handler.
+func isPolicyError(err error) bool {
 	switch err.(type) { //nolint:errorlint // what wraps one is the handler's error
 	case *CallRejectedError, timedOut:
 		return true
@@ -129,12 +128,12 @@ func (x *handlerRun) failure(ctx context.Context, p *preparedPolicy, err error) 
 		return x.err
 	}
 	after, _ := pipeline.RetryAfter(err)
-	refusal := &admission.Refusal{RetryAfter: max(after, 0), Err: fmt.Errorf("weirgrpc: policy %s: %w", p.Name, err)}
+	rejection := &admission.Rejection{RetryAfter: max(after, 0), Err: fmt.Errorf("weirgrpc: policy %s: %w", p.Name, err)}
 	if limited, ok := errors.AsType[*ratelimit.RejectedError](err); ok {
-		refusal.Lease = limited.Lease
+		rejection.Lease = limited.Lease
 	}
 	code, own := pipelineCode(ctx, p, err)
-	failed := newRejectedError(p, code, refusal)
+	failed := newRejectedError(p, code, rejection)
 	if own != nil {
 		failed.status = own
 	}

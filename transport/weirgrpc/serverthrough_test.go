@@ -285,7 +285,7 @@ func TestByPipeline_AbandonedHandler(t *testing.T) {
 			go func() { _, _ = next.Run(ctx) }()
 			time.Sleep(time.Second)
 			_, err := next.Run(ctx)
-			assert.ErrorIs(t, err, errOnce)
+			assert.ErrorIs(t, err, errRunAgain)
 			return nil, errStore
 		}))
 		began := time.Now()

@@ -109,8 +109,8 @@ func isSafe(method string) bool {
 // circuit breakers count the outcome then. A strategy of the program, and a policy of failsafe-go, ends when the header is
 // there.
 //
-// All other responses are closed. Before another attempt, up to 4 KiB of the body of a failure, and of a response that a
-// retry drops, are read, so that its connection can be used again; after that the body cannot be read. A strategy of the
+// The Transport closes all other responses. Before another attempt it reads up to 4 KiB of the body of a failure, or of a response
+// that a retry drops, so that the connection can be used again; after that the strategies cannot read more of the body. A strategy of the
 // program that makes another attempt closes the body of the last response first. A strategy that returns a response of its
 // own must not give it a body that wraps the body of another response.
 //

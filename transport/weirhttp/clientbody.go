@@ -24,9 +24,8 @@ const (
 // errDiscarded is the error after the first bytes of a buffered body.
 var errDiscarded = errors.New("weirhttp: the rest of the body was discarded when the next attempt began")
 
-// A body is the body of a response. The caller and strategies call Read and Close. The roundTrip calls buffer when another
-// attempt begins, after which a strategy can still read the first bytes, and discard for a response that the caller does not
-// get.
+// A body is the body of a response. The caller and strategies call Read and Close. The roundTrip calls buffer before another
+// attempt, and discard if the caller does not get the response.
 type body struct {
 	lifetime
 	base   io.ReadCloser // nil: there is nothing to close
@@ -34,7 +33,7 @@ type body struct {
 
 	reading  sync.Mutex // held while source is read
 	source   io.Reader  // base, or what buffer has read of it
-	buffered bool       // it is that
+	buffered bool       // source is what buffer has read
 }
 
 // A duplexBody is the body of a response to an upgrade, which can also be written.
@@ -171,8 +170,8 @@ func (b *body) discard(drain bool) {
 	}
 }
 
-// A lifetime lasts from the header of a response until its body has been read or closed. Its end ends the context of the
-// attempt, and gives back the permits that strategies hold until then.
+// A lifetime lasts from the header of a response until its body has been read or closed. Then the context of the attempt ends, and
+// the permits that strategies hold for the response go back.
 type lifetime struct {
 	cancel context.CancelCauseFunc // of the attempt's context; nil: that is the caller's
 

@@ -23,8 +23,8 @@ import (
 // A roundTrip is one request with all attempts at it.
 //
 // The caller can reuse the request when RoundTrip has returned and the body of the response is closed, but an attempt of a
-// hedge can run for longer. So strategies and attempts work on copies, which share only two things with the caller's request:
-// the body, and the trailer, which the caller fills in while the body is read.
+// hedge can run for longer. So strategies and attempts get copies, which share with the caller's request only its body and its
+// trailer, which the caller fills in while the body is read.
 type roundTrip struct {
 	exchange.Exchange[*attempt]
 
@@ -128,8 +128,8 @@ func (x *roundTrip) send(ctx context.Context) (*http.Response, error) {
 	return a.response, &StatusError{Response: a.response, wait: wait, asked: asked, attempt: a}
 }
 
-// open returns the body of another attempt. The caller can reuse what its GetBody reads as soon as RoundTrip has returned,
-// so open fails after that, and RoundTrip waits for it.
+// open calls the caller's GetBody for another attempt. The caller can reuse what GetBody reads when RoundTrip has returned, so
+// RoundTrip waits for open, which fails afterwards.
 func (x *roundTrip) open() (io.ReadCloser, error) {
 	if !x.Borrow() {
 		return nil, errAnswered
@@ -138,7 +138,7 @@ func (x *roundTrip) open() (io.ReadCloser, error) {
 	return x.getBody()
 }
 
-// settle returns what the caller gets for what the pipeline has returned, and closes everything else.
+// settle returns the response or the error for the caller, and closes all other responses. resp and err are those of the pipeline.
 func (x *roundTrip) settle(resp *http.Response, err error) (*http.Response, error) {
 	x.Settle()
 	if x.Begun() == 0 && x.body != nil { // as every RoundTripper must
@@ -153,7 +153,7 @@ func (x *roundTrip) settle(resp *http.Response, err error) (*http.Response, erro
 	}
 	for _, a := range ended {
 		switch {
-		case !a.isBehind(resp):
+		case !a.owns(resp):
 			defer a.body.discard(a.failed.Load()) // deferred in case closing another one panics
 		case resp.Request == a.request:
 			resp.Request = x.original
@@ -162,7 +162,7 @@ func (x *roundTrip) settle(resp *http.Response, err error) (*http.Response, erro
 	return resp, err
 }
 
-// answer returns what the caller gets if the pipeline has returned an error.
+// answer returns the response or the error for the caller if the pipeline has returned err.
 func (x *roundTrip) answer(err error, ended []*attempt) (*http.Response, error) {
 	var decided *attempt
 	if exchange.IsRefusal(err) && len(ended) > 0 { // an attempt that was not made does not count: the one before does
@@ -207,7 +207,7 @@ func (x *roundTrip) Drop(result any) {
 func (x *roundTrip) attemptOf(result any) *attempt {
 	resp, _ := result.(*http.Response)
 	for _, a := range x.Ended() {
-		if a.isBehind(resp) {
+		if a.owns(resp) {
 			return a
 		}
 	}
@@ -226,7 +226,7 @@ type attempt struct {
 
 // send sends the request. The error is nil if there is a response that is delivered.
 func (a *attempt) send(ctx context.Context, number int) error {
-	own, part := a.newContext(ctx)
+	own, detach := a.newContext(ctx)
 	if err := a.copyRequest(own, number); err != nil {
 		return err
 	}
@@ -238,7 +238,7 @@ func (a *attempt) send(ctx context.Context, number int) error {
 	if err == nil {
 		a.failed.Store(a.of.transport.options.Failed(a.response))
 	}
-	if !part() && (err == nil || errors.Is(err, context.Canceled)) {
+	if !detach() && (err == nil || errors.Is(err, context.Canceled)) {
 		err = pipeline.ContextError(ctx)
 	}
 	if err == nil {
@@ -295,8 +295,8 @@ func (a *attempt) abort() {
 	a.body.end()
 }
 
-// isBehind reports whether resp is the attempt's response, or a strategy's own response with the body of that response.
-func (a *attempt) isBehind(resp *http.Response) bool {
+// owns reports whether resp is the attempt's response, or a strategy's own response with the body of that response.
+func (a *attempt) owns(resp *http.Response) bool {
 	if resp == nil || resp == a.response {
 		return resp != nil
 	}
@@ -321,9 +321,9 @@ func (c attemptContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// newContext returns the context that the base gets. ctx is the context with which the strategies run the attempt. part makes
+// newContext returns the context that the base gets. ctx is the context with which the strategies run the attempt. detach makes
 // the new one independent of ctx, and returns false if ctx has ended before.
-func (a *attempt) newContext(ctx context.Context) (own context.Context, part func() bool) {
+func (a *attempt) newContext(ctx context.Context) (own context.Context, detach func() bool) {
 	caller := a.of.request.Context()
 	if ctx.Done() == caller.Done() { // they end at the same time
 		return ctx, func() bool { return true }
@@ -370,7 +370,7 @@ func (e *StatusError) ErrorType() string { return strconv.Itoa(knownStatus(e.Res
 // Retryable reports whether the request may be sent again.
 func (e *StatusError) Retryable() bool { return e.attempt != nil && e.attempt.of.Repeat() }
 
-// permanent reports whether the server cannot be trusted, or does not speak TLS, which another attempt would not change.
+// permanent reports whether another attempt would fail in the same way: the server cannot be trusted, or does not speak TLS.
 func permanent(err error) bool {
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	_, noTLS := errors.AsType[tls.RecordHeaderError](err)

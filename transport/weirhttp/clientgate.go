@@ -118,7 +118,7 @@ func (g *Gate) pause(host string, d time.Duration) {
 	p.until = max(p.until, saturate.Add(now, d))
 }
 
-// An entry is the limiter that lets requests through the Gate.
+// An entry is the limiter of the Gate, which rejects requests to hosts that are paused.
 type entry struct{ *Gate }
 
 // TryAcquire is part of [limiter.Limiter]. The strategy does not call it.

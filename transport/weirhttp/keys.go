@@ -19,9 +19,9 @@ import (
 // different keys is bounded elsewhere; see [PerKey].
 type Key func(r *http.Request) string
 
-// AmbiguousKey is what a Key returns for a request in which it finds several values where there must be one. Its policy
-// answers 400, also with FailOpen, and asks no limiter. If the Key counted one of the values and the handler used another,
-// a client would get a new limiter with each value that it makes up. [Composite] returns it if one of its keys does. A
+// AmbiguousKey is the key of a request with several values where there must be one. The policy answers 400, also with FailOpen,
+// and asks no limiter. If a Key took one of the values and the handler used another, a client would get a new limiter with each
+// value that it makes up. [Composite] returns it if one of its keys does. A
 // limiter that finds the key by itself, for [ByRequest] or in a pipeline, has one limiter for all such requests.
 const AmbiguousKey = admission.AmbiguousKey
 

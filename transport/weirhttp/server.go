@@ -15,8 +15,8 @@ import (
 
 // LimitsOptions are the options of [NewLimits]. The zero value limits nothing.
 type LimitsOptions struct {
-	// Name is the name of the pipeline in the events of all policies. In these events
-	// the name of the strategy is the name of the policy. The default is "http".
+	// Name is the name of the pipeline in events. The name of the strategy is that of
+	// the policy. The default is "http".
 	Name string `json:"name,omitempty" yaml:"name,omitempty"`
 	// Global is asked before the policies of every route, and once for a request,
 	// however many handlers with these Limits the request passes. With the zero
@@ -87,8 +87,7 @@ func NewLimits(o *LimitsOptions) (*Limits, error) {
 	return l, nil
 }
 
-// prepare returns p ready for requests. It adds everything that is wrong with p, which stands at path in the options, to
-// problems.
+// prepare makes p ready for requests. It adds everything that is wrong with p to problems; path is its place in the options.
 func (l *Limits) prepare(problems *validate.Problems, path, name string, p Policy) *preparedPolicy {
 	if p.OnRejected == nil {
 		p.OnRejected = l.options.OnRejected
@@ -149,8 +148,8 @@ func PerKey(factory limiter.Factory[string], o *limiter.PartitionedOptions) (*li
 	return admission.PerKey("weirhttp", factory, o)
 }
 
-// PerIP returns middleware that admits n requests of each client in a window that slides in ten steps, and so in any nine tenths
-// of it. Others get 429 with Retry-After:
+// PerIP returns middleware that admits n requests of each client in a window. Others get 429 with Retry-After. The window slides in
+// ten steps, so that n holds for any nine tenths of it:
 //
 //	http.ListenAndServe(addr, weirhttp.PerIP(100, time.Minute)(mux))
 //

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/transport/internal/admission"
 )
 
-// transport is what package admission says for this package.
+// transport has the names and errors of this package for package admission.
 var transport = &admission.Transport[*http.Request]{
 	Package: "weirhttp", ErrNotCharged: ErrNotCharged, ErrPartialRefund: ErrPartialRefund,
 	Fields: admission.Fields{ // in the form of [http.CanonicalHeaderKey]

@@ -42,8 +42,8 @@ type MeasureOptions struct {
 	Route func(r *http.Request) string `json:"-" yaml:"-"`
 }
 
-// Measure returns middleware that tells recorder the duration, the route and the status of each request. If o is nil,
-// the defaults apply.
+// Measure returns middleware that records the duration, the route and the status of each request. If o is nil, the defaults
+// apply.
 //
 //	mux.Handle("GET /orders/{id}", limits.Handler(orders, "per-user"))
 //	http.ListenAndServe(":8080", weirhttp.Measure(tel, nil)(mux))
@@ -69,7 +69,7 @@ func Measure(recorder RequestRecorder, o *MeasureOptions) func(http.Handler) htt
 	}
 }
 
-// A measuredHandler is a handler whose requests are measured.
+// A measuredHandler measures the requests of next.
 type measuredHandler struct {
 	recorder RequestRecorder
 	route    func(r *http.Request) string
@@ -101,7 +101,7 @@ func (m *measurement) Value(key any) any {
 	return m.Context.Value(key)
 }
 
-// String returns only what never changes: fmt would read all fields, and race with handlers further inside.
+// String makes fmt print the context without reading all fields, which would race with handlers further inside.
 func (m *measurement) String() string { return fmt.Sprintf("%v.weirhttp", m.Context) }
 
 // ServeHTTP serves the request and records it.
@@ -135,9 +135,8 @@ func (m *measurement) end(r *http.Request) {
 	RecordRequest(m.handler.recorder, r, m.routeFor(answered), answered, m.returned, took)
 }
 
-// RecordRequest tells recorder of a request as [Measure] does, for a server that knows by itself what it has answered, and when.
-// r is the request as it came, route is "" if there was none, and status is 0 if no response has begun. returned is false if the
-// handler has panicked.
+// RecordRequest records a request as [Measure] does, for servers that do not use Measure. r is the request as it came, route is "" if
+// there was none, and status is 0 if no response has begun. returned is false if the handler has panicked.
 func RecordRequest(recorder RequestRecorder, r *http.Request, route string, status int, returned bool, took time.Duration) {
 	if status != 0 {
 		status = knownStatus(status)
@@ -203,7 +202,7 @@ func knownMethod(method string) string {
 	return "_OTHER"
 }
 
-// knownStatus returns the status, or the registered status that RFC 9110, section 15, says to understand it as.
+// knownStatus returns the status or, if it is not registered, the one that stands for it by RFC 9110, section 15.
 func knownStatus(status int) int {
 	switch {
 	case http.StatusText(status) != "", status == StatusClientClosedRequest:

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/transport/internal/status"
 )
 
-// A Limit is what a [Policy] asks. [Of], [ByKey], [ByRequest] and [ByPipeline] make one:
+// A Limit is the limiter or the pipeline of a [Policy]. [Of], [ByKey], [ByRequest] and [ByPipeline] make one:
 //
 //	weirhttp.Policy{Limit: weirhttp.ByKey(perUser, weirhttp.Subject(userOf))}
 type Limit struct {
@@ -43,10 +43,10 @@ func ByRequest(l limiter.Partitioned[*http.Request]) Limit { return Limit{admiss
 // pipeline gets its permits back, but a rate limit does not get back the tokens that it has spent.
 func ByPipeline(p *pipeline.Pipeline) Limit { return Limit{admission.ByPipeline[*http.Request](p)} }
 
-// A Policy limits requests: what it asks, what a request costs, and what happens to a request that is rejected. Limit must
-// be set. Every policy asks its own limiter, so equal keys of two policies do not share one.
+// A Policy limits requests. It says which limiter is asked, what a request costs, and what happens to a request that is rejected.
+// Limit must be set. Two policies share permits only if they have the same limiter.
 type Policy struct {
-	// Limit is what the policy asks.
+	// Limit is the limiter or the pipeline.
 	Limit Limit `json:"-" yaml:"-"`
 
 	// Cost returns how many permits a request takes. If nil, a request takes 1. A

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
 )
 
-// A Rejection describes a request that is not admitted.
+// A Rejection describes a request that is not admitted, or has no answer of its handler in time.
 type Rejection struct {
 	Policy     string        // the name of the policy
 	Lease      limiter.Lease // the limiter's answer; the zero Lease if Err has the cause
@@ -34,8 +34,8 @@ const StatusClientClosedRequest = status.ClientClosedRequest
 // gone, 500 for all other errors. [Through] and [ByPipeline] use it.
 func StatusOf(ctx context.Context, err error) int { return status.Of(ctx, err).HTTP() }
 
-// Reject answers a request that is not admitted as [Limits] do: with Retry-After if it is known, and with body. It is for
-// handlers that reject requests by themselves, such as proxies. If body is nil, it is [PlainText]. Status 0 is 429.
+// Reject answers a request as [Limits] answer a rejected one: with Retry-After if it is known, and with body. It is for handlers
+// that reject requests by themselves, such as proxies. If body is nil, it is [PlainText]. Status 0 is 429.
 //
 // A call of gRPC, which is a POST over HTTP/2 whose Content-Type is application/grpc or begins with it, gets an answer of
 // gRPC whatever body is: a client of gRPC takes any other answer for a failure of the network. The status of the answer is
@@ -113,8 +113,8 @@ func statusToSend(rejection Rejection) int {
 	return cmp.Or(rejection.Status, http.StatusTooManyRequests)
 }
 
-// removeAnother removes the fields that a handler further out may have set for another answer.
-func removeAnother(h http.Header) {
+// removeRepresentation removes the fields that describe another answer, for which a handler further out may have set them.
+func removeRepresentation(h http.Header) {
 	for _, field := range [...]string{"Content-Encoding", "Content-Length", "Etag", "Last-Modified", "Trailer"} {
 		delete(h, field)
 	}
@@ -127,7 +127,7 @@ func writeBody(w http.ResponseWriter, r *http.Request, rejection Rejection, cont
 		return
 	}
 	h := w.Header()
-	removeAnother(h)
+	removeRepresentation(h)
 	h.Set("Content-Type", contentType)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
@@ -149,7 +149,7 @@ func grpcBody(w http.ResponseWriter, _ *http.Request, rejection Rejection) {
 	meant := statusToSend(rejection)
 	code := status.CodeOf(meant, rejection.Err)
 	h := w.Header()
-	removeAnother(h)
+	removeRepresentation(h)
 	h.Set("Content-Type", "application/grpc")
 	h.Set(status.CodeField, strconv.Itoa(int(code)))
 	h.Set(status.MessageField, status.Message(code))
@@ -160,6 +160,6 @@ func grpcBody(w http.ResponseWriter, _ *http.Request, rejection Rejection) {
 	if rejection.RetryAfter > 0 && !never {
 		h.Set(status.DetailsField, status.Details(code, status.Message(code), rejection.RetryAfter))
 	}
-	handlerio.StandsFor(w, meant)
+	handlerio.SetEffectiveStatus(w, meant)
 	w.WriteHeader(http.StatusOK) // without a body: net/http then sends the header as the trailer, which can be retried
 }

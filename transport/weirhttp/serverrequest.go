@@ -47,7 +47,7 @@ func callOf(ctx context.Context) *call {
 //	 serve         asks the policies in order
 //	  serveThrough runs the rest of serve inside a policy that is a pipeline
 //	  Admit        asks the limiter of any other policy, and decides by its answer
-//	  turnAway     answers for the policy that did not admit the request
+//	  rejectBy     answers for the policy that did not admit the request
 //	  serveTimed   runs the handler if a policy has a Timeout
 //	 End           releases what the policies granted
 func (h *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -79,7 +79,7 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request, i int) {
 			return
 		}
 		if key, refusal, ok := c.Admit(r.Context(), &p.Policy, r); !ok {
-			c.turnAway(w, r, p, key, Rejection{
+			c.rejectBy(w, r, p, key, Rejection{
 				Policy: p.Name, Lease: refusal.Lease, RetryAfter: refusal.RetryAfter,
 				Status: p.statusFor(refusal.Cause), Err: refusal.Err,
 			})
@@ -87,7 +87,9 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request, i int) {
 		}
 	}
 	if c.route.sendsQuotas {
-		c.writeQuotas(w, r)
+		for _, p := range c.route.policies[c.First:] {
+			c.WriteGranted(w.Header(), &p.Policy, r)
+		}
 	}
 	if c.route.timed != nil {
 		c.serveTimed(w, r)
@@ -101,7 +103,7 @@ func (c *call) serveThrough(w http.ResponseWriter, r *http.Request, i int) {
 	p := c.route.policies[i]
 	before := c.Held()
 	x, err := p.handlers.run(w, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c.Attempt(before)
+		c.BeginAttempt(before)
 		c.serve(w, r, i+1)
 	}))
 	if !x.answerInstead(w, r, err) {
@@ -115,12 +117,12 @@ func (c *call) serveThrough(w http.ResponseWriter, r *http.Request, i int) {
 		return
 	}
 	refundOuter(w, r) // as Through does: a request that is shed costs nothing further out either
-	c.turnAway(w, r, p, "", rejection)
+	c.rejectBy(w, r, p, "", rejection)
 }
 
-// turnAway answers a request that p does not admit. The earlier policies get back what they granted.
-func (c *call) turnAway(w http.ResponseWriter, r *http.Request, p *preparedPolicy, key string, rejection Rejection) {
-	c.TurnAway()
+// rejectBy answers a request that p does not admit, and refunds what the earlier policies have granted.
+func (c *call) rejectBy(w http.ResponseWriter, r *http.Request, p *preparedPolicy, key string, rejection Rejection) {
+	c.Refund()
 	handlerio.MarkRejected(w)
 	writeRetryAfter(w.Header(), rejection.RetryAfter)
 	if rejection.Err == nil {
@@ -129,27 +131,20 @@ func (c *call) turnAway(w http.ResponseWriter, r *http.Request, p *preparedPolic
 	reject(w, r, p.options.OnRejected, c.route.limits.options.Body, rejection)
 }
 
-// refundOuter makes the calls further out refund what they hold, because a pipeline has shed the request, and removes what they
-// have told the client. It stops at a handler that has given the pipeline another response than its own, such as a buffer: that
-// handler may answer the request itself.
+// refundOuter makes the calls further out refund their grants, because a pipeline has shed the request, and removes their quota
+// headers. It stops at a handler that has given the pipeline another response than its own, such as a buffer: that handler may
+// answer the request itself.
 func refundOuter(w http.ResponseWriter, r *http.Request) {
 	own := reflect.ValueOf(w.Header()).UnsafePointer()
 	for c := callOf(r.Context()); c != nil && reflect.ValueOf(c.header).UnsafePointer() == own; c = callOf(c.Context) {
-		c.Shed()
+		c.MarkUnused()
 		if c.route.sendsQuotas {
 			transport.Fields.Remove(c.header)
 		}
 	}
 }
 
-// writeQuotas tells the client about every policy of the route that was asked.
-func (c *call) writeQuotas(w http.ResponseWriter, r *http.Request) {
-	for _, p := range c.route.policies[c.First:] {
-		c.WriteGranted(w.Header(), &p.Policy, r)
-	}
-}
-
-// serveTimed runs the handler within the policy's Timeout, and answers if the handler has not begun to.
+// serveTimed runs the handler within the Timeout of the route. If the handler has not begun to answer by then, serveTimed answers.
 func (c *call) serveTimed(w http.ResponseWriter, r *http.Request) {
 	p := c.route.timed
 	cause := &timeout.Error{Source: p.Source, After: p.Timeout}

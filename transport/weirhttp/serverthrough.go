@@ -1,6 +1,7 @@
 package weirhttp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,8 +54,8 @@ func (e *HandlerError) Error() string {
 	return fmt.Sprintf("weirhttp: the handler answered %d %s", e.Status, http.StatusText(e.Status))
 }
 
-// An answeredRejectionError tells strategies that limits or a pipeline further inside have rejected the request and answered
-// it. So an execution whose client got a 429 does not count as a success.
+// An answeredRejectionError tells strategies that limits or a pipeline further inside have rejected the request, and answered it:
+// the execution must not count as a success.
 type answeredRejectionError struct{ status int }
 
 func (e *answeredRejectionError) Error() string {
@@ -75,9 +76,9 @@ func (e *answeredRejectionError) ErrorType() string { return strconv.Itoa(knownS
 
 // Errors of a pipeline around a handler. Strategies see them, clients do not.
 var (
-	// errOnce: a strategy ran the handler again after it began to answer, while it
+	// errRunAgain: a strategy ran the handler again after it began to answer, while it
 	// was running, or with a request whose body the first run may have read.
-	errOnce error = exchange.Refusal("weirhttp: the handler cannot run again")
+	errRunAgain error = exchange.Refusal("weirhttp: the handler cannot run again")
 	// errNoAnswer: a strategy ended the execution without an error, without running
 	// the handler and without an [http.Handler] as the value.
 	errNoAnswer = fmt.Errorf("weirhttp: the pipeline ended without an answer: %w", pipeline.ErrRejected)
@@ -167,7 +168,10 @@ func (t *handlerPipeline) rejection(w http.ResponseWriter, r *http.Request, err 
 		err = errNoAnswer
 	}
 	after, _ := pipeline.RetryAfter(err)
-	rejection := Rejection{Policy: t.pipeline.Name(), RetryAfter: after, Status: t.statusOf(r, err), Err: err}
+	rejection := Rejection{Policy: t.pipeline.Name(), RetryAfter: after, Status: StatusOf(r.Context(), err), Err: err}
+	if t.options.Status != nil {
+		rejection.Status = cmp.Or(t.options.Status(err), rejection.Status)
+	}
 	if by, ok := errors.AsType[*ratelimit.RejectedError](err); ok {
 		rejection.Lease = by.Lease
 	}
@@ -175,20 +179,10 @@ func (t *handlerPipeline) rejection(w http.ResponseWriter, r *http.Request, err 
 	return rejection
 }
 
-// statusOf returns the status of the answer for an error of the pipeline.
-func (t *handlerPipeline) statusOf(r *http.Request, err error) int {
-	if t.options.Status != nil {
-		if status := t.options.Status(err); status != 0 {
-			return status
-		}
-	}
-	return StatusOf(r.Context(), err)
-}
-
-// A handlerRun is one request whose handler runs in a pipeline, as often as the strategies run it.
+// A handlerRun is one request whose handler runs in a pipeline, with all attempts.
 //
-// The handler uses the ResponseWriter until it returns. So the handler never runs twice at once, and it runs again only
-// if it has not begun to answer. If a strategy no longer waits for the handler, run still does.
+// The handler uses the ResponseWriter until it returns. So the handler never runs twice at once, it runs again only if it has not
+// begun to answer, and run waits for it even if the strategies do not.
 //
 // It is also the context that the pipeline runs with, so that strategies find the request.
 type handlerRun struct {
@@ -215,7 +209,7 @@ func (t *handlerPipeline) run(w http.ResponseWriter, r *http.Request, next http.
 	defer x.client.Stop()
 	x.Context = x.client.Ctx
 	x.instead, err = x.execute()
-	if x.failure != nil && (errors.Is(err, errOnce) || err == nil && x.instead == nil) {
+	if x.failure != nil && (errors.Is(err, errRunAgain) || err == nil && x.instead == nil) {
 		err = x.failure // an attempt that was refused does not count, and nothing is no answer
 	}
 	return x, err
@@ -239,13 +233,13 @@ func (x *handlerRun) Value(key any) any {
 	}
 }
 
-// String returns only what never changes: fmt would read all fields, and race with attempts.
+// String makes fmt print the context without reading all fields, which would race with attempts.
 func (x *handlerRun) String() string { return fmt.Sprintf("%v.weirhttp", x.Context) }
 
 // attempt is the callback of the pipeline: it runs the handler.
 func (x *handlerRun) attempt(ctx context.Context) (http.Handler, error) {
 	if _, err := x.attempts.Begin(); err != nil {
-		return nil, errOnce
+		return nil, errRunAgain
 	}
 	defer x.attempts.Abort() // its outcome is not needed
 	limited, restore := x.forAttempt(ctx)
@@ -272,14 +266,15 @@ func (x *handlerRun) forAttempt(ctx context.Context) (r *http.Request, restore f
 	return r, func() { handlerio.CarryBack(r, x.request) }
 }
 
-// again reports whether another attempt would not mix with the answer of the last one, and prepares the response for it.
+// again reports whether another attempt can be made, and prepares the response for it: the last attempt must not have begun to
+// answer or to read a body.
 func (x *handlerRun) again() bool {
 	if x.response.Begun() || handlerio.HasBody(x.request) {
 		return false
 	}
 	x.response.RestoreHeader() // the last attempt may have prepared a header
 	for c := callOf(x.request.Context()); c != nil; c = callOf(c.Context) {
-		c.Repeat()
+		c.NextAttempt()
 	}
 	return true
 }
@@ -308,8 +303,8 @@ func (x *handlerRun) outcome(ctx context.Context) error {
 	}
 }
 
-// answerInstead runs the [http.Handler] that a strategy has returned as its answer, if there is one. unanswered reports
-// whether the caller must answer for err, the error of the pipeline.
+// answerInstead answers with the [http.Handler] that a strategy has returned, if there is one. err is the error of the pipeline.
+// unanswered reports whether the caller must answer for it.
 func (x *handlerRun) answerInstead(w http.ResponseWriter, r *http.Request, err error) (unanswered bool) {
 	if x.response.Begun() || err == nil && x.instead == nil && x.attempts.Begun() > 0 { // the server sends an empty 200
 		return false

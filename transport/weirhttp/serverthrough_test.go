@@ -227,7 +227,7 @@ func TestThrough_HandlerNeverRunsTwiceAtOnce(t *testing.T) {
 		go func() { _, _ = next.Run(ctx2) }()
 		<-started
 		_, err := next.Run(ctx)
-		assert.ErrorIs(t, err, errOnce)
+		assert.ErrorIs(t, err, errRunAgain)
 		return nil, errStore
 	})
 	returned := false
@@ -291,7 +291,7 @@ func TestThrough_NoAttemptAfterTheAnswer(t *testing.T) {
 	for _, h := range []http.Handler{Through(p, nil)(count), l.Handler(count, "p", "slots")} {
 		ran = 0
 		get(h)
-		require.ErrorIs(t, late(), errOnce)
+		require.ErrorIs(t, late(), errRunAgain)
 		assert.Equal(t, 1, ran)
 	}
 	assert.EqualValues(t, 1, slots.Statistics().AvailablePermits)

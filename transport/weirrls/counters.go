@@ -1,6 +1,7 @@
 package weirrls
 
 import (
+	"cmp"
 	"context"
 	"hash/maphash"
 	"maps"
@@ -66,10 +67,7 @@ func NewCounters(o *CountersOptions) (*Counters, error) {
 	if err := options.Validate(); err != nil {
 		return nil, err
 	}
-	if options.MaxKeys == 0 {
-		options.MaxKeys = admission.DefaultMaxPartitions
-	}
-	return &Counters{hits: newMemoryCounters(options.MaxKeys)}, nil
+	return &Counters{hits: newMemoryCounters(cmp.Or(options.MaxKeys, admission.DefaultMaxPartitions))}, nil
 }
 
 // memoryCounters are counters in this process, with a table for each unit. Spans that are no whole unit, which only limits

@@ -1,6 +1,7 @@
 package weirrls
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"strconv"
@@ -32,9 +33,7 @@ func NewSharedCounters(s *store.Store, o *CountersOptions) (*Counters, error) {
 	if o != nil {
 		options = *o
 	}
-	if options.Name == "" {
-		options.Name = "weirrls"
-	}
+	options.Name = cmp.Or(options.Name, "weirrls")
 	var problems validate.Problems
 	if isnil.Value(s) {
 		problems.Add("s", nil, "must not be nil")

@@ -1,6 +1,8 @@
 package weirrls
 
 import (
+	"slices"
+
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/weir-go/weir/internal/textenum"
@@ -49,12 +51,8 @@ var secondsOf = [...]int64{Second: 1, Minute: 60, Hour: 60 * 60, Day: day, Week:
 
 // unitOf returns the unit of that length in seconds; ok is false if there is none.
 func unitOf(seconds int64) (u Unit, ok bool) {
-	for u := Second; u <= Year; u++ {
-		if secondsOf[u] == seconds {
-			return u, true
-		}
-	}
-	return 0, false
+	i := max(slices.Index(secondsOf[:], seconds), 0)
+	return Unit(i), i > 0 //nolint:gosec // it fits
 }
 
 // A protoUnit is a unit in an answer. The enum of limits that requests bring has the same numbers, but no week.
@@ -74,12 +72,8 @@ var protoUnits = [...]protoUnit{
 
 // unitOfProto returns the unit with that number in the protocol; ok is false if there is none.
 func unitOfProto(p protoUnit) (u Unit, ok bool) {
-	for u := Second; u <= Year; u++ {
-		if protoUnits[u] == p {
-			return u, true
-		}
-	}
-	return 0, false
+	i := max(slices.Index(protoUnits[:], p), 0)
+	return Unit(i), i > 0 //nolint:gosec // it fits
 }
 
 // A timeSpan is the time in which a counter counts: some whole seconds, from a moment that is a multiple of them.

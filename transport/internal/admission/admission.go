@@ -1,16 +1,16 @@
-// Package admission is what the servers of package weirhttp and of module weirgrpc have in common: policies that are
-// asked in order, what they have granted to a call, and how a handler corrects that. It knows neither HTTP nor gRPC.
-// Module weirrls, which has no policies, uses only PerKey and the names of events.
+// Package admission has what the servers of package weirhttp and of module weirgrpc have in common: policies, which are asked in
+// order, the leases that a call holds, and the correction of its costs by the handler. It knows neither HTTP nor gRPC. Module
+// weirrls, which has no policies, uses only the bound on keys and the names of events.
 //
-// R is the type of a request, which policies find keys and costs in.
+// R is the type of a request. Policies find its key and its cost.
 //
 // Read these files first, in this order:
 //
 //   - limit.go: what a policy asks.
 //   - policy.go: what a policy is, and the policies of a server by name.
 //   - call.go: a call, and how a policy decides about it.
-//   - grants.go: what a call holds, and how that goes back.
-//   - charge.go: what a handler finds of its grants, and how it corrects them.
+//   - grants.go: the leases that a call holds, and how they are given back.
+//   - charge.go: how a handler finds its leases, and corrects the cost of its call.
 package admission
 
 import (
@@ -19,19 +19,18 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// A Transport is what differs between the packages that use this one.
+// A Transport has what differs between weirhttp and weirgrpc.
 type Transport[R any] struct {
 	Package          string // the name of the package, with which its errors begin
-	Fields           Fields // of what clients are told about their quotas
+	Fields           Fields
 	ErrNotCharged    error
 	ErrPartialRefund error
 }
 
-// Fields are the names of the fields that tell clients about quotas, in the form of the transport's keys.
+// Fields are the names of the header fields, or the keys of the metadata, that tell clients about their quotas.
 type Fields struct{ Policy, Limit, LegacyLimit, LegacyRemaining, LegacyReset string }
 
-// Headers selects the fields that tell clients about quotas. Each transport has a type of its own, with the same values, and
-// documents them.
+// Headers selects the Fields that are sent. Each transport has a type of its own with the same values, which it documents.
 type Headers uint8
 
 // The values of Headers.
@@ -58,7 +57,7 @@ func (h Headers) Validate(problems *validate.Problems) {
 	}
 }
 
-// Options are what the policies of a server have in common.
+// Options apply to all policies of a server.
 type Options struct {
 	Name     string // of the pipeline in events
 	Headers  Headers

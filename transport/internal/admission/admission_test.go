@@ -180,9 +180,9 @@ func TestCall_AdmitAfterTheHandler(t *testing.T) {
 		var call admission.Call[string]
 		call.Begin(t.Context(), transport.NewLimits(admission.Options{}), false)
 		call.End()
-		_, refusal, ok := call.Admit(t.Context(), p, "")
+		_, rejection, ok := call.Admit(t.Context(), p, "")
 		assert.False(t, ok)
-		assert.Equal(t, status.Gone, refusal.Cause)
+		assert.Equal(t, status.Gone, rejection.Cause)
 		assert.Equal(t, 1, free(l))
 	}
 }

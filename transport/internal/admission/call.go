@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/weir-go/weir/internal/clock"
@@ -14,32 +13,27 @@ import (
 	"github.com/weir-go/weir/transport/internal/status"
 )
 
-// A Call is one call of a handler behind policies. A transport embeds it in a struct of its own, which is also the
-// context of the handler, so that the leases in the context cost no allocation of their own.
+// A Call is one call of a handler behind policies. A transport embeds it in a struct, which is also the context of the handler: a
+// separate value in the context would be another allocation.
 type Call[R any] struct {
 	context.Context   // the one that the request came with
 	Request         R // the request as the policies see it
 
-	// First is the number of the policy that is asked first: 1 if a handler further out has asked the global one.
+	// First is the index of the first policy to ask: 1 if a handler further out has asked the global one, else 0.
 	First int32
 
 	listening bool
 	measuring bool
-	over      bool // the handler has returned: nothing more is held; under mu
-	keep      int  // how many grants are held for all attempts of the pipeline whose attempt runs
 	limits    *Limits[R]
 
-	mu        sync.Mutex
-	held      []grant[R]  // what the policies have granted
-	heldArray [2]grant[R] // the first array of held: most handlers have one policy or two
+	grants[R]
 }
 
-// Begin makes c the call of a request that came with ctx. The caller must call [Call.End]. hasGlobal says that the first of
-// the policies is the global one. Begin calls Enabled of the Listener.
+// Begin begins the call of a request that came with ctx. The caller must call [Call.End]. hasGlobal reports whether the first
+// policy of the route is the global one. Begin calls Enabled of the Listener.
 func (c *Call[R]) Begin(ctx context.Context, l *Limits[R], hasGlobal bool) {
 	c.Context = ctx
 	c.limits = l
-	c.held = c.heldArray[:0]
 	c.listening, c.measuring = l.listens(ctx)
 	if hasGlobal && c.withinSameLimits() {
 		c.First = 1
@@ -61,7 +55,7 @@ func (c *Call[R]) Value(key any) any {
 	}
 }
 
-// String returns only what never changes: fmt would read all fields, and race with Charge.
+// String makes fmt print the context without reading all fields, which would race with Charge.
 func (c *Call[R]) String() string { return fmt.Sprintf("%v.%s", c.Context, c.limits.transport.Package) }
 
 // CallOf returns the innermost call that the context belongs to, or nil.
@@ -84,29 +78,22 @@ func (c *Call[R]) withinSameLimits() bool {
 	return false
 }
 
-// A Refusal describes a call that a policy does not admit.
-type Refusal struct {
+// A Rejection describes a call that a policy does not admit.
+type Rejection struct {
 	Cause      status.Cause
-	Never      bool          // the cost is more than the limiter can ever grant
+	Never      bool          // the limiter can never grant so many permits
 	Lease      limiter.Lease // the limiter's answer; the zero Lease if Err is not nil
 	RetryAfter time.Duration // 0: not known
 	Err        error         // the limiter's error, if there is no answer
 }
 
-// errOver is the cause of a [Refusal] when the handler has returned. A goroutine that it has left behind can still ask about
-// messages of a stream, and End, which gives back what the call holds, has run.
+// errOver is the error of a call whose handler has returned. A goroutine of the handler can still receive a message of a stream, but
+// End has run, and would not give back a lease for it.
 var errOver = errors.New("the handler has returned")
 
-// Report sends an event of the policy to the Listener.
-func (c *Call[R]) Report(ctx context.Context, p *Policy[R], name string, severity pipeline.Severity, err error) {
-	if c.listening {
-		c.limits.report(ctx, p.Source, name, severity, err)
-	}
-}
-
-// Admit asks the limiter of p about r, which is the request with ctx. If ok is false, the call is to be refused. key is
-// what Key returned.
-func (c *Call[R]) Admit(ctx context.Context, p *Policy[R], r R) (key string, refusal Refusal, ok bool) {
+// Admit asks the limiter of p about r, which is the request with ctx. If ok is false, the caller must answer with the rejection.
+// key is the key of the request.
+func (c *Call[R]) Admit(ctx context.Context, p *Policy[R], r R) (key string, rejection Rejection, ok bool) {
 	n := 1
 	if p.Cost != nil {
 		n = p.Cost(r)
@@ -137,17 +124,17 @@ func (c *Call[R]) Admit(ctx context.Context, p *Policy[R], r R) (key string, ref
 	}
 	switch {
 	case err != nil:
-		refusal, ok = c.failed(ctx, p, n, err)
+		rejection, ok = c.failed(ctx, p, n, err)
 	case !lease.Acquired():
-		refusal, ok = c.rejected(ctx, p, lease)
+		rejection, ok = c.rejected(ctx, p, lease)
 	default:
 		ok = true
 	}
-	return key, refusal, ok
+	return key, rejection, ok
 }
 
 // rejected decides about a call that the limiter has rejected. If ok is true, the call is admitted nevertheless.
-func (c *Call[R]) rejected(ctx context.Context, p *Policy[R], lease limiter.Lease) (refusal Refusal, ok bool) {
+func (c *Call[R]) rejected(ctx context.Context, p *Policy[R], lease limiter.Lease) (rejection Rejection, ok bool) {
 	name, severity := ratelimit.EventRejected, pipeline.SeverityError
 	switch ok = p.admits(lease); {
 	case p.Shadow:
@@ -157,31 +144,31 @@ func (c *Call[R]) rejected(ctx context.Context, p *Policy[R], lease limiter.Leas
 	case p.Limit.keyed:
 		severity = pipeline.SeverityWarning // a client over its quota is no fault of the program
 	}
-	if c.listening {
+	if c.listening { // only then is the error made
 		c.Report(ctx, p, name, severity, p.rejectedError(lease))
 	}
 	if ok {
-		return Refusal{}, true
+		return Rejection{}, true
 	}
 	after, _ := lease.RetryAfter()
-	return Refusal{Cause: p.causeOf(lease), Lease: lease, RetryAfter: max(after, 0)}, false
+	return Rejection{Cause: p.causeOf(lease), Lease: lease, RetryAfter: max(after, 0)}, false
 }
 
 // failed decides about a call for which the limiter returned an error. If ok is true, the call is admitted nevertheless.
-func (c *Call[R]) failed(ctx context.Context, p *Policy[R], n int, err error) (refusal Refusal, ok bool) {
-	refusal.Err = fmt.Errorf("%s: policy %s: %w", c.limits.transport.Package, p.Name, err)
+func (c *Call[R]) failed(ctx context.Context, p *Policy[R], n int, err error) (rejection Rejection, ok bool) {
+	rejection.Err = fmt.Errorf("%s: policy %s: %w", c.limits.transport.Package, p.Name, err)
 	tooMany := errors.Is(err, limiter.ErrPermitCount)
 	switch {
 	case ctx.Err() != nil || errors.Is(err, errOver):
-		// also with Shadow and FailOpen: the client has gone, or a strategy has ended the attempt
-		refusal.Cause = status.OfContext(ctx)
-		return refusal, false
+		// Shadow and FailOpen do not apply: the client has gone, or a strategy has ended the attempt.
+		rejection.Cause = status.OfContext(ctx)
+		return rejection, false
 	case tooMany && n < 0: // a mistake in the program
-		refusal.Cause = status.Failed
+		rejection.Cause = status.Failed
 	case tooMany: // the limiter can never grant that many, so it is not short of capacity for a time
-		refusal.Cause, refusal.Never = status.OverQuota, true
+		rejection.Cause, rejection.Never = status.OverQuota, true
 	default:
-		refusal.Cause = status.Undecided
+		rejection.Cause = status.Undecided
 	}
 	name, severity := EventFailed, pipeline.SeverityError
 	switch {
@@ -190,6 +177,6 @@ func (c *Call[R]) failed(ctx context.Context, p *Policy[R], n int, err error) (r
 	case p.FailOpen && !tooMany: // otherwise a client would pass the limit by asking for too much
 		name, severity, ok = EventFailedOpen, pipeline.SeverityWarning, true
 	}
-	c.Report(ctx, p, name, severity, refusal.Err)
-	return refusal, ok
+	c.Report(ctx, p, name, severity, rejection.Err)
+	return rejection, ok
 }

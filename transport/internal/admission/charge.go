@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// LeaseFrom returns the first of [Transport.Leases]. ok is false if there is none.
+// LeaseFrom returns the first lease of [Transport.Leases]. ok is false if there is none.
 func (t *Transport[R]) LeaseFrom(ctx context.Context) (l limiter.Lease, ok bool) {
 	for _, l = range t.Leases(ctx) {
 		return l, true
@@ -22,8 +22,8 @@ func (t *Transport[R]) LeaseFrom(ctx context.Context) (l limiter.Lease, ok bool)
 func (t *Transport[R]) Leases(ctx context.Context) iter.Seq2[string, limiter.Lease] {
 	return func(yield func(string, limiter.Lease) bool) {
 		for c := CallOf[R](ctx); c != nil; c = c.outer() {
-			for _, g := range slices.Backward(c.grants()) {
-				if !g.isTopUp() && g.lease.Acquired() && !yield(g.policy.Name, g.lease) {
+			for _, g := range slices.Backward(c.all()) {
+				if !g.topUp && g.lease.Acquired() && !yield(g.policy.Name, g.lease) {
 					return
 				}
 			}
@@ -31,10 +31,10 @@ func (t *Transport[R]) Leases(ctx context.Context) iter.Seq2[string, limiter.Lea
 	}
 }
 
-// Charge corrects what the call has cost by n permits. It applies to the named policies or, without names, to all that
-// are Metered. charged is how many permits the call costs more than before. The transports document it for handlers.
+// Charge adds n permits to the cost of the call. It applies to the named policies or, without names, to all that are Metered.
+// charged is the number of permits by which the cost has grown. The transports document it for handlers.
 func (t *Transport[R]) Charge(ctx context.Context, n int, policies ...string) (charged int, err error) {
-	n = max(n, -math.MaxInt) // so that -n is what n gives back
+	n = max(n, -math.MaxInt) // so that -n does not overflow
 	matched := false
 	for c := CallOf[R](ctx); c != nil; c = c.outer() {
 		for _, p := range c.chargeable(policies) {
@@ -54,12 +54,12 @@ func (t *Transport[R]) Charge(ctx context.Context, n int, policies ...string) (c
 
 func abs(n int) int { return max(n, -n) }
 
-// chargeable returns the policies that have granted something and are called names; without names, the Metered ones.
+// chargeable returns the policies with a grant that are among names or, without names, are Metered.
 func (c *Call[R]) chargeable(names []string) []*Policy[R] {
 	var all []*Policy[R]
-	for _, g := range c.grants() {
+	for _, g := range c.all() {
 		p := g.policy
-		if g.isTopUp() || len(names) == 0 && !p.Metered || len(names) > 0 && !slices.Contains(names, p.Name) {
+		if g.topUp || len(names) == 0 && !p.Metered || len(names) > 0 && !slices.Contains(names, p.Name) {
 			continue
 		}
 		all = append(all, p)
@@ -67,8 +67,8 @@ func (c *Call[R]) chargeable(names []string) []*Policy[R] {
 	return all
 }
 
-// charge corrects what one policy has granted: the lease of the request or, if the limiter cannot adjust that, by n more
-// permits in leases of their own, or by refunds of whole leases.
+// charge corrects the cost for one policy: it adjusts the lease of the call. If the limiter cannot do that, charge takes n more
+// permits as additional leases, or refunds whole leases.
 func (c *Call[R]) charge(p *Policy[R], n int) (charged int, err error) {
 	if charged, ok := c.adjust(p, n); ok {
 		return charged, nil
@@ -80,14 +80,14 @@ func (c *Call[R]) charge(p *Policy[R], n int) (charged int, err error) {
 	return c.topUp(p, n)
 }
 
-// adjust corrects the lease of the request. The call is locked meanwhile, so that corrections of one lease follow each other
-// and End waits for the last one. That is why Adjust of a limiter of the program must not call LeaseFrom and Charge.
+// adjust corrects the lease of the call. The grants are locked meanwhile, so that corrections follow each other and End waits for
+// the last one. So Adjust of a limiter of the program must not call LeaseFrom or Charge.
 func (c *Call[R]) adjust(p *Policy[R], n int) (charged int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range c.held {
 		g := &c.held[i]
-		if g.policy != p || g.isTopUp() || !g.lease.Acquired() {
+		if g.policy != p || g.topUp || !g.lease.Acquired() {
 			continue
 		}
 		before := g.lease.Permits()
@@ -100,11 +100,11 @@ func (c *Call[R]) adjust(p *Policy[R], n int) (charged int, ok bool) {
 	return 0, false
 }
 
-// topUp takes n more permits, or as many as the limiter has. How many the limiter has is not known, and other requests
-// take permits at the same time, so topUp asks for half as many after each rejection.
+// topUp takes n more permits, or as many as it gets: after each rejection it asks for half as many, because it cannot know how many
+// the limiter has.
 func (c *Call[R]) topUp(p *Policy[R], n int) (taken int, err error) {
 	ctx := context.WithoutCancel(c)
-	granted, ok := c.grantOf(p)
+	granted, ok := c.of(p)
 	if !ok {
 		return 0, c.limits.transport.ErrNotCharged
 	}
@@ -121,7 +121,7 @@ func (c *Call[R]) topUp(p *Policy[R], n int) (taken int, err error) {
 			ask /= 2
 			continue
 		}
-		if !c.hold(grant[R]{policy: p, lease: lease, since: topUpMark}) {
+		if !c.hold(grant[R]{policy: p, lease: lease, topUp: true}) {
 			lease.Refund()
 			return taken, c.limits.transport.ErrNotCharged
 		}
@@ -146,8 +146,8 @@ func (c *Call[R]) refundUpTo(p *Policy[R], n int) (back int, err error) {
 	return back, nil
 }
 
-// leaseToRefund removes the last lease of the policy from the call and returns it; the zero Lease if there is none. The
-// error is ErrPartialRefund if that lease has more than n permits.
+// leaseToRefund takes the last lease of the policy out of its grant. It returns the zero Lease if there is none, and ErrPartialRefund
+// if the lease has more than n permits.
 func (c *Call[R]) leaseToRefund(p *Policy[R], n int) (limiter.Lease, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -48,7 +48,7 @@ func TestCharge(t *testing.T) {
 	require.ErrorIs(t, err, transport.ErrNotCharged)
 	_, err = transport.Charge(t.Context(), 1)
 	require.ErrorIs(t, err, transport.ErrNotCharged)
-	c.TurnAway()
+	c.Refund()
 	assert.Equal(t, 100, free(other), "as if it had never been taken")
 	c.End()
 	_, err = transport.Charge(c, 1, "requests")

@@ -1,196 +1,177 @@
 package admission
 
 import (
-	"context"
 	"slices"
+	"sync"
 	"time"
 
-	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
 // A grant is what a policy has granted to a call.
 type grant[R any] struct {
 	policy *Policy[R]
 	lease  limiter.Lease
-	key    string                                // what the Key of the policy's Limit returned
-	since  time.Duration                         // clock.Now when it was granted, if the call is measured; or topUpMark
-	ended  func(context.Context, pipeline.Event) // what OnMeasurement of the Listener returned, or nil
+	key    string        // what the Key of the policy's Limit returned
+	since  time.Duration // clock.Now when it was granted, if the call is measured
+	ended  func()        // tells the Listener that the lease has ended; nil: it does not want to know
+	topUp  bool          // Charge took it in addition to the lease of the policy; Leases leave it out
 	use    use
 }
 
-// A use says whether the handler has used a grant, as far as is known before the handler returns.
+// A use is whether the handler has used a grant.
 type use uint8
 
 const (
-	open   use = iota // the handler runs, or may run
-	unused            // the attempt at the handler was shed: the grant will be refunded, unless another attempt follows
-	spent             // an attempt has ended that was not shed: the grant will be released, whatever follows
+	open   use = iota // not known yet: the handler runs, or may run
+	unused            // the last attempt was shed: End refunds the grant, unless another attempt follows
+	spent             // an attempt has run the handler: End releases the grant
 )
 
-// topUpMark is the since of a grant that [Charge] took in addition to the lease of the policy. [Leases] and
-// measurements leave such a grant out.
-const topUpMark time.Duration = -1
+// grants are the grants that a call holds.
+type grants[R any] struct {
+	keep int // how many grants were made before the pipeline whose attempt runs
 
-// isTopUp reports whether [Charge] took the grant in addition to the lease of the policy.
-func (g *grant[R]) isTopUp() bool { return g.since == topUpMark }
+	mu    sync.Mutex
+	over  bool // the handler has returned: nothing more is held
+	held  []grant[R]
+	array [2]grant[R] // the first array of held: most handlers have one policy or two
+}
 
 // hold adds a grant, which End gives back. It returns false if the call is over.
-func (c *Call[R]) hold(g grant[R]) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.over {
-		c.held = append(c.held, g)
+func (h *grants[R]) hold(g grant[R]) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.held == nil {
+		h.held = h.array[:0]
 	}
-	return !c.over
+	if !h.over {
+		h.held = append(h.held, g)
+	}
+	return !h.over
 }
 
-// Held returns how many grants the call holds.
-func (c *Call[R]) Held() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.held)
+// Held returns how many grants there are.
+func (h *grants[R]) Held() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.held)
 }
 
-// grants returns a copy of what the call holds.
-func (c *Call[R]) grants() []grant[R] {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.held)
+// all returns a copy of the grants.
+func (h *grants[R]) all() []grant[R] {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.held)
 }
 
-// grantOf returns what the policy has granted, if anything.
-func (c *Call[R]) grantOf(p *Policy[R]) (g grant[R], ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i := range c.held {
-		if c.held[i].policy == p {
-			return c.held[i], true
-		}
+// change calls f with each grant, with the grants locked.
+func (h *grants[R]) change(f func(*grant[R])) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.held {
+		f(&h.held[i])
+	}
+}
+
+// of returns the first grant of the policy, if there is one.
+func (h *grants[R]) of(p *Policy[R]) (g grant[R], ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if i := slices.IndexFunc(h.held, func(g grant[R]) bool { return g.policy == p }); i >= 0 {
+		return h.held[i], true
 	}
 	return grant[R]{}, false
 }
 
-// End releases everything when the handler has returned.
-func (c *Call[R]) End() {
-	c.mu.Lock()
-	held := c.held
-	c.held, c.over = nil, true
-	c.mu.Unlock()
-	c.giveBack(held, false)
+// End gives everything back when the handler has returned.
+func (h *grants[R]) End() {
+	h.mu.Lock()
+	held := h.held
+	h.held, h.over = nil, true
+	h.mu.Unlock()
+	giveBack(held, false)
 }
 
-// Attempt begins an attempt of a pipeline at the later policies and the handler. An earlier attempt has spent all grants except
-// the first ones, whose number is keep.
-func (c *Call[R]) Attempt(keep int) {
-	c.keep = keep
-	c.giveBackFrom(keep, false)
+// BeginAttempt is called when a pipeline runs the later policies and the handler. It releases the grants of an earlier attempt: all
+// but the first keep, which were made before the pipeline.
+func (h *grants[R]) BeginAttempt(keep int) {
+	h.keep = keep
+	h.giveBackFrom(keep, false)
 }
 
-// Shed makes End refund what the call holds: nothing was called. The permits are held until then, because the handler can
-// answer by itself, and a pipeline can make another attempt; see Repeat.
-func (c *Call[R]) Shed() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i := range c.held {
-		if g := &c.held[i]; g.use == open {
-			g.use = unused
-		}
-	}
-}
-
-// Repeat prepares what the call holds for another attempt. What the last attempt has not shed, it has spent.
-func (c *Call[R]) Repeat() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i := range c.held {
-		if g := &c.held[i]; g.use == unused {
+// NextAttempt prepares the grants for another attempt. What the last attempt has not left unused, it has spent.
+func (h *grants[R]) NextAttempt() {
+	h.change(func(g *grant[R]) {
+		if g.use == unused {
 			g.use = open
 		} else {
 			g.use = spent
 		}
-	}
+	})
 }
 
-// TurnAway gives back everything, because a policy does not admit the call. If that policy was asked in a pipeline, what is
-// held for all attempts is given back by End.
-func (c *Call[R]) TurnAway() {
-	c.giveBackFrom(c.keep, true)
-	c.Shed()
+// MarkUnused makes End refund the grants: nothing was called. The permits are held until then, because the handler can answer by
+// itself, and a pipeline can make another attempt.
+func (h *grants[R]) MarkUnused() {
+	h.change(func(g *grant[R]) {
+		if g.use == open {
+			g.use = unused
+		}
+	})
 }
 
-// giveBackFrom removes all grants from the call except the first ones, whose number is keep, and gives the removed
-// grants back; see giveBack.
-func (c *Call[R]) giveBackFrom(keep int, refund bool) {
-	c.mu.Lock()
+// Refund refunds the grants of a call that a policy does not admit. If the policy was asked in a pipeline, End refunds the grants
+// that were made before the pipeline.
+func (h *grants[R]) Refund() {
+	h.giveBackFrom(h.keep, true)
+	h.MarkUnused()
+}
+
+// giveBackFrom removes all grants but the first keep, and gives them back.
+func (h *grants[R]) giveBackFrom(keep int, refund bool) {
+	h.mu.Lock()
 	var removed []grant[R]
-	if keep < len(c.held) {
-		removed = slices.Clone(c.held[keep:])
-		c.held = c.held[:keep]
+	if keep < len(h.held) {
+		removed = slices.Clone(h.held[keep:])
+		h.held = h.held[:keep]
 	}
-	c.mu.Unlock()
-	c.giveBack(removed, refund)
+	h.mu.Unlock()
+	giveBack(removed, refund)
 }
 
-// GiveBackOf removes what p has granted from the call, and gives it back; see giveBack.
-func (c *Call[R]) GiveBackOf(p *Policy[R], refund bool) {
+// GiveBackOf removes the grants of the policy, and gives them back.
+func (h *grants[R]) GiveBackOf(p *Policy[R], refund bool) {
 	var array [1]grant[R] // so that a message of a stream allocates nothing
 	removed := array[:0]
-	c.mu.Lock()
-	c.held = slices.DeleteFunc(c.held, func(g grant[R]) bool {
+	h.mu.Lock()
+	h.held = slices.DeleteFunc(h.held, func(g grant[R]) bool {
 		if g.policy == p {
 			removed = append(removed, g)
 		}
 		return g.policy == p
 	})
-	c.mu.Unlock()
-	c.giveBack(removed, refund)
+	h.mu.Unlock()
+	giveBack(removed, refund)
 }
 
-// giveBack releases the grants or, with refund or if they are unused, gives them back as if they had never been taken. The
-// last one comes first. If a lease panics, the others are still given back.
-func (c *Call[R]) giveBack(grants []grant[R], refund bool) {
+// giveBack releases the grants, the last one first. It refunds a grant that is unused and, if refund is true, every grant that is
+// not spent. If a lease panics, the others are still given back.
+func giveBack[R any](grants []grant[R], refund bool) {
 	if len(grants) == 0 {
 		return
 	}
 	last := len(grants) - 1
 	if last > 0 {
-		defer c.giveBack(grants[:last], refund)
+		defer giveBack(grants[:last], refund)
 	}
 	g := &grants[last]
-	defer c.measureLease(g)
+	if g.ended != nil {
+		defer g.ended()
+	}
 	if refund && g.use != spent || g.use == unused {
 		g.lease.Refund()
 		return
 	}
 	g.lease.Release()
-}
-
-// measureRequest reports how long the policy took to answer. It is called when the call holds the lease, so that the
-// lease is given back if the Listener panics.
-func (c *Call[R]) measureRequest(ctx context.Context, p *Policy[R], waited, answered time.Duration, lease limiter.Lease, err error) {
-	e := pipeline.Event{Name: ratelimit.MeasureRequest, Source: p.Source, Duration: waited, Err: err}
-	if err == nil && !lease.Acquired() {
-		e.Err = p.rejectedError(lease)
-	}
-	ended := c.limits.hooks.OnMeasurement(ctx, e)
-	if e.Err != nil || ended == nil {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i := range c.held {
-		if g := &c.held[i]; g.policy == p && g.since == answered {
-			g.ended = ended
-		}
-	}
-}
-
-// measureLease reports how long the permits of g were held.
-func (c *Call[R]) measureLease(g *grant[R]) {
-	if g.ended != nil {
-		g.ended(c.Context, pipeline.Event{Name: ratelimit.MeasureLease, Source: g.policy.Source, Duration: clock.Now() - g.since})
-	}
 }

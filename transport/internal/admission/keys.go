@@ -19,8 +19,8 @@ const (
 	digestPrefix = "sha256:"
 )
 
-// AmbiguousKey is the key of a request with several values where there must be one. [Call.Admit] refuses such a request.
-// A client that sends this text is refused, too.
+// AmbiguousKey is the key of a request with several values where there must be one. [Call.Admit] rejects such a request, and also
+// that of a client that sends this text.
 const AmbiguousKey = digestPrefix + "ambiguous"
 
 // KeyOf returns the key of a request with these values: "" without a value, and AmbiguousKey with more than one.
@@ -58,14 +58,14 @@ func MustNotBeNil(pkg, name string, argument any) {
 	}
 }
 
-// Subject returns the key function of what f finds. It panics if f is nil.
+// Subject returns f with a bound on its keys. It panics if f is nil.
 func Subject[K ~func(R) string, R any](pkg string, f K) K {
 	MustNotBeNil(pkg, "f", f)
 	return func(r R) string { return BoundedKey(f(r)) }
 }
 
-// Composite returns the key function of all keys together. The key has the length of each part before the part, so that
-// different parts never make the same key. It panics if one of the keys is nil.
+// Composite returns the key function that joins keys. The length of each part stands before the part, so that different parts never
+// make the same key. It panics if one of the keys is nil.
 func Composite[K ~func(R) string, R any](pkg string, keys []K) K {
 	for i, key := range keys {
 		MustNotBeNil(pkg, fmt.Sprintf("keys[%d]", i), key)

@@ -10,12 +10,12 @@ import (
 	"github.com/weir-go/weir/rate"
 )
 
-// A Limit is what a policy asks: a limiter, or a pipeline, which the transport runs by itself. The functions of a limiter
-// get the request and its key, and use what they need of them.
+// A Limit is a limiter or a pipeline. The transport runs the pipeline. The functions of a limiter get the request and its key, and
+// use one of them or neither.
 type Limit[R any] struct {
 	// Pipeline is nil if the Limit is a limiter.
 	Pipeline *pipeline.Pipeline
-	// Key finds the key of a request; nil if the limiter has no keys.
+	// Key returns the key of a request. It is nil if the limiter is not one by key.
 	Key func(R) string
 
 	made, valid bool
@@ -58,7 +58,7 @@ func ByRequest[R any](l limiter.Partitioned[R]) Limit[R] {
 	return by(l, func(r R, _ string) R { return r })
 }
 
-// by returns the Limit of a limiter for each resource.
+// by returns the Limit of a limiter that is partitioned by the resource.
 func by[R, Resource any](l limiter.Partitioned[Resource], of func(r R, key string) Resource) Limit[R] {
 	limit := Limit[R]{made: true, valid: !isnil.Value(l), keyed: true}
 	if !limit.valid {

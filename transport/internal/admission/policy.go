@@ -21,7 +21,7 @@ import (
 	"github.com/weir-go/weir/transport/internal/status"
 )
 
-// A Policy is what a policy of a server asks, and how. The exported Policy of each transport documents the fields.
+// A Policy is a policy of a server. The exported Policy of each transport documents the fields.
 type Policy[R any] struct {
 	Name     string
 	Source   pipeline.Source // of the events; [Limits.Prepare] sets it
@@ -37,7 +37,7 @@ type Policy[R any] struct {
 	Window   time.Duration
 }
 
-// Prepare returns the policy as the options of the Limits complete it. It adds everything that is wrong with p to problems.
+// Prepare returns p, completed by the options of the Limits. It adds everything that is wrong with p to problems.
 func (l *Limits[R]) Prepare(problems *validate.Problems, p Policy[R]) Policy[R] {
 	p.validate(problems)
 	p.Source = pipeline.Source{Pipeline: l.options.Name, Strategy: p.Name}
@@ -86,11 +86,11 @@ func (p *Policy[R]) acquire(ctx context.Context, r R, key string, n int) (limite
 	return lease, err
 }
 
-// errMaxWait has the reason of the rejected lease of a call that has waited for MaxWait.
+// errMaxWait is the cause of a context that MaxWait has ended. Its text is the reason of the rejection.
 var errMaxWait = errors.New("waited too long")
 
-// endedInQueue reports whether err says that the context ended while the call was queued. If a store has not answered
-// by then, there is no decision, and FailOpen applies.
+// endedInQueue reports whether err says that the context ended while the call was in a queue. A store that has not answered by
+// then has not decided, so FailOpen applies.
 func endedInQueue(err error) bool {
 	if undecided, ok := errors.AsType[interface {
 		error
@@ -101,7 +101,7 @@ func endedInQueue(err error) bool {
 	return pipeline.IsContextError(err) || errors.Is(err, errMaxWait)
 }
 
-// ambiguous is the answer to a call whose key is [AmbiguousKey]: no limiter is asked.
+// ambiguous is the lease of a call whose key is [AmbiguousKey]. No limiter is asked about it.
 var ambiguous = custom.Rejected(0, "the request has several values of what its key is made of")
 
 // causeOf returns the cause of a rejection. If each key has a limiter of its own, the client is over its quota.
@@ -122,7 +122,7 @@ func (p *Policy[R]) admits(lease limiter.Lease) bool {
 	return p.Shadow || p.FailOpen && status.OfLease(lease) == status.Undecided
 }
 
-// rejectedError returns the rejection as strategies/ratelimit reports it to listeners.
+// rejectedError returns the error for listeners, which is that of strategies/ratelimit.
 func (p *Policy[R]) rejectedError(lease limiter.Lease) *ratelimit.RejectedError {
 	return &ratelimit.RejectedError{Reason: lease.Reason(), Source: p.Source, Lease: lease, Shadow: p.admits(lease)}
 }
@@ -130,21 +130,22 @@ func (p *Policy[R]) rejectedError(lease limiter.Lease) *ratelimit.RejectedError 
 // GlobalPolicy is the name of the global policy.
 const GlobalPolicy = "global"
 
-// A Set has the policies of a server. P is the exported Policy of the transport, and Q what the transport makes of it.
+// A Set has the policies of a server by name. P is the exported Policy of the transport, and Q is its policy that is ready for
+// requests.
 type Set[P, Q any] struct {
-	// Prepare returns a policy that is ready for requests. It adds everything that is wrong with p, which stands at path in
-	// the options, to problems.
+	// Prepare makes a policy ready for requests. It adds everything that is wrong with p to problems; path is its place in the
+	// options.
 	Prepare func(problems *validate.Problems, path, name string, p P) *Q
 	// Pipeline returns the policy of a pipeline.
 	Pipeline func(*pipeline.Pipeline) P
-	// Registry has pipelines that are policies, too. It can be nil.
+	// Registry has pipelines that routes can name like policies. It can be nil.
 	Registry *registry.Registry
 
 	global *Q // nil: none
 	named  map[string]*Q
 }
 
-// Add adds the policies of the options. A zero global is none.
+// Add adds the policies of the options. If global is the zero value, there is no global policy.
 func (s *Set[P, Q]) Add(problems *validate.Problems, global P, named map[string]P) {
 	if !reflect.ValueOf(global).IsZero() {
 		s.global = s.Prepare(problems, "Global", GlobalPolicy, global)
@@ -162,8 +163,8 @@ func (s *Set[P, Q]) Add(problems *validate.Problems, global P, named map[string]
 	}
 }
 
-// Route returns the policies of a route: the global one, if hasGlobal, and then those of the names, which stand at path in
-// the options.
+// Route returns the policies of a route: the global one, if there is one, and then those called names. path is the place of the
+// names in the options.
 func (s *Set[P, Q]) Route(problems *validate.Problems, path string, names []string) (policies []*Q, hasGlobal bool) {
 	policies = make([]*Q, 0, len(names)+1)
 	if s.global != nil {
@@ -199,17 +200,15 @@ func (s *Set[P, Q]) find(problems *validate.Problems, path, name string) *Q {
 
 // names lists the policies for an error.
 func (s *Set[P, Q]) names() string {
-	const most = 10
-	known := make([]string, 0, most+1)
-	for _, name := range slices.Sorted(maps.Keys(s.named)) {
-		if len(known) == most {
-			known = append(known, "others")
-			break
-		}
-		known = append(known, strconv.Quote(name))
-	}
+	known := slices.Sorted(maps.Keys(s.named))
 	if len(known) == 0 {
 		return "there are none"
+	}
+	for i, name := range known {
+		known[i] = strconv.Quote(name)
+	}
+	if len(known) > 10 {
+		known = append(known[:10], "others")
 	}
 	return strings.Join(known, ", ")
 }

@@ -32,7 +32,7 @@ type decision struct {
 }
 
 // decide lets a policy decide about the request "user" in the Limits of the options.
-func decide(ctx context.Context, o admission.Options, p policy) (d decision, refusal admission.Refusal) {
+func decide(ctx context.Context, o admission.Options, p policy) (d decision, rejection admission.Rejection) {
 	o.Listener = pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
 		d.events = append(d.events, fmt.Sprint(e.Severity, " ", e.Name))
 	})
@@ -42,9 +42,9 @@ func decide(ctx context.Context, o admission.Options, p policy) (d decision, ref
 	var c admission.Call[string]
 	c.Begin(ctx, l, false)
 	defer c.End()
-	_, refusal, d.ok = c.Admit(ctx, &p, "user")
-	d.cause, d.never = refusal.Cause, refusal.Never
-	return d, refusal
+	_, rejection, d.ok = c.Admit(ctx, &p, "user")
+	d.cause, d.never = rejection.Cause, rejection.Never
+	return d, rejection
 }
 
 const (
@@ -141,11 +141,11 @@ func TestPolicy_MaxWait(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
 				began := time.Now()
-				got, refusal := decide(ctx, admission.Options{}, c.p)
+				got, rejection := decide(ctx, admission.Options{}, c.p)
 				assert.Equal(t, c.want, got)
 				assert.Equal(t, c.took, time.Since(began))
 				if name == "in the queue" {
-					assert.Equal(t, "waited too long", refusal.Lease.Reason())
+					assert.Equal(t, "waited too long", rejection.Lease.Reason())
 				}
 			})
 		})

@@ -11,11 +11,11 @@ import (
 	"github.com/weir-go/weir/transport/internal/status"
 )
 
-// A Quota is what one policy tells a client.
+// A Quota is the quota of a client in one policy.
 type Quota struct {
 	Policy    string
-	Permits   int64         // what a window has, or a bucket holds
-	Window    time.Duration // 0: there is none, as for a concurrency limit
+	Permits   int64         // of a window, or of a full bucket
+	Window    time.Duration // 0: there is none
 	Remaining int64
 	Reset     time.Duration // until there is more; 0: not known
 }
@@ -25,8 +25,8 @@ func (p *Policy[R]) SendsQuota() bool {
 	return p.Headers != NoHeaders && p.Limit.statistics != nil && (p.Quota > 0 || p.Limit.limits != nil)
 }
 
-// WriteQuota adds the quota of a client at this moment to fields, which it makes if they are nil, and returns them. lease is
-// the limiter's answer to the request r. A retryAfter above 0, of a rejection, replaces the reset of the quota.
+// WriteQuota adds the current quota of a client to fields, and returns them. If fields is nil, it makes them. lease is the
+// limiter's answer to the request r. If retryAfter is above 0, the request was rejected, and retryAfter is the reset of the quota.
 func (l *Limits[R]) WriteQuota(fields map[string][]string, p *Policy[R], r R, key string, lease limiter.Lease, retryAfter time.Duration) map[string][]string {
 	if !p.SendsQuota() {
 		return fields
@@ -50,10 +50,9 @@ func (l *Limits[R]) WriteQuota(fields map[string][]string, p *Policy[R], r R, ke
 	return fields
 }
 
-// currentQuota returns the quota of a client at this moment. It asks the limiter for each answer, because its permits change,
-// and a reload or an override can change its limits.
+// currentQuota asks the limiter for each answer, because a reload or an override can change its limits.
 func (p *Policy[R]) currentQuota(r R, key string, lease limiter.Lease, retryAfter time.Duration) (q Quota, ok bool) {
-	l, remaining, ok := p.figures(r, key, lease)
+	l, remaining, ok := p.limitsAndRemaining(r, key, lease)
 	if !ok || l.Permits == 0 {
 		return Quota{}, false
 	}
@@ -71,8 +70,8 @@ func (p *Policy[R]) currentQuota(r R, key string, lease limiter.Lease, retryAfte
 	return q, true
 }
 
-// figures returns the limits that are the quota, and what remains.
-func (p *Policy[R]) figures(r R, key string, lease limiter.Lease) (l rate.Limits, remaining int64, ok bool) {
+// limitsAndRemaining returns the limits that clients are told, and the permits that are left.
+func (p *Policy[R]) limitsAndRemaining(r R, key string, lease limiter.Lease) (l rate.Limits, remaining int64, ok bool) {
 	if key == AmbiguousKey { // there is no limiter of that key
 		return l, 0, false
 	}
@@ -95,13 +94,13 @@ func (p *Policy[R]) figures(r R, key string, lease limiter.Lease) (l rate.Limits
 	return l, remaining, err == nil
 }
 
-// WriteGranted is [Limits.WriteQuota] for what p has granted to the call. r is the request as the handler gets it. If p has
-// admitted the call without a grant, its limiter is asked.
+// WriteGranted is [Limits.WriteQuota] for a call that p has admitted. r is the request that the handler gets. If p has granted
+// nothing, as a shadow, WriteGranted asks the limiter.
 func (c *Call[R]) WriteGranted(fields map[string][]string, p *Policy[R], r R) map[string][]string {
 	if !p.SendsQuota() {
 		return fields
 	}
-	g, ok := c.grantOf(p)
+	g, ok := c.of(p)
 	if !ok && p.Limit.Key != nil {
 		g.key = p.Limit.Key(r)
 	}
@@ -135,7 +134,7 @@ func (names *Fields) AddDraft11(h map[string][]string, q Quota) {
 	h[names.Limit] = append(h[names.Limit], lines[end:])
 }
 
-// SetLegacy describes the policy, unless the fields already describe one with less remaining.
+// SetLegacy sets the legacy fields, unless they already describe a policy with less remaining.
 func (names *Fields) SetLegacy(h map[string][]string, q Quota) {
 	if lines := h[names.LegacyRemaining]; len(lines) > 0 {
 		if remaining, err := strconv.ParseInt(lines[0], 10, 64); err == nil && remaining <= q.Remaining {

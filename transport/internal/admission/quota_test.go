@@ -58,12 +58,12 @@ func told(t *testing.T, p policy, retryAfter time.Duration) string {
 	var c admission.Call[string]
 	c.Begin(t.Context(), l, false)
 	defer c.End()
-	key, refusal, ok := c.Admit(t.Context(), &p, "user")
+	key, rejection, ok := c.Admit(t.Context(), &p, "user")
 	var h map[string][]string
 	if ok {
 		h = c.WriteGranted(nil, &p, "user")
 	} else {
-		h = l.WriteQuota(nil, &p, "user", key, refusal.Lease, retryAfter)
+		h = l.WriteQuota(nil, &p, "user", key, rejection.Lease, retryAfter)
 	}
 	return strings.TrimPrefix(strings.Join(h["policy"], ""), `"p";`) + "|" + strings.TrimPrefix(strings.Join(h["limit"], ""), `"p";`)
 }

@@ -1,5 +1,5 @@
-// Package exchange has what the clients and the servers of weirhttp and weirgrpc have in common: one request, or one call,
-// with all the attempts that the strategies of a pipeline make at it.
+// Package exchange decides which attempts of a pipeline's strategies at one request or call may be made. The clients and the servers
+// of weirhttp and weirgrpc use it.
 package exchange
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// An Exchange decides which attempts may be made, and remembers how they ended. A is what the program knows of an attempt.
+// An Exchange is one request with all attempts at it. A describes an attempt.
 //
 //	state                                 another attempt may begin
 //	no attempt has begun                  yes
@@ -21,11 +21,11 @@ import (
 type Exchange[A any] struct {
 	// Name begins the texts of refusals: "weirhttp: the request".
 	Name string
-	// Repeat reports whether what an attempt has sent can be sent again. It is called with the Exchange locked.
+	// Repeat reports whether the request can be sent again. It is called with the Exchange locked.
 	Repeat func() bool
 	// Overlap is true if attempts can run at the same time.
 	Overlap bool
-	// Wait is true if attempts use what belongs to the caller, so that Settle waits until none is running.
+	// Wait makes Settle wait until no attempt is running, because attempts use values of the caller.
 	Wait bool
 
 	mu        sync.Mutex
@@ -82,8 +82,7 @@ func (x *Exchange[A]) stopLocked(processed bool) {
 	x.idle.Broadcast()
 }
 
-// Borrow reports whether an attempt can use what belongs to the caller. If it returns true, Return must follow, and Settle
-// waits for it.
+// Borrow reports whether an attempt can use a value of the caller. If it returns true, Return must follow, and Settle waits for it.
 func (x *Exchange[A]) Borrow() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -128,7 +127,7 @@ func (x *Exchange[A]) Ended() []A {
 	return slices.Clip(x.ended)
 }
 
-// late returns the refusal of an attempt after the answer.
+// late returns the error of an attempt after Settle.
 func (x *Exchange[A]) late() error { return Refusal(x.Name + " has been answered") }
 
 // A Refusal is the error of an attempt that was not made, or that ended after the caller had its answer. A retry does not

@@ -30,7 +30,7 @@ const (
 	PushbackField = "Grpc-Retry-Pushback-Ms"
 )
 
-// Message returns what a client is told with a code. It says nothing about the server.
+// Message returns the message of a code. It tells clients nothing about the server.
 func Message(code uint32) string {
 	switch code {
 	case ResourceExhausted:
@@ -50,9 +50,8 @@ func Message(code uint32) string {
 	}
 }
 
-// Pushback returns the value of grpc-retry-pushback-ms: retryAfter in milliseconds, or -1 if no later time helps, so that
-// clients do not try again. It is "" if nothing is known. It is rounded up, because a client that comes too early is rejected
-// again, and at most what the 32 bits of the field hold.
+// Pushback returns the value of grpc-retry-pushback-ms: retryAfter in milliseconds, rounded up and at most what 32 bits hold. If never
+// is true, it is -1, so that clients do not try again. If nothing is known, it is "".
 func Pushback(retryAfter time.Duration, never bool) string {
 	switch {
 	case never:

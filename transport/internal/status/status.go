@@ -1,5 +1,5 @@
-// Package status is the one table of what a client is told about a request that it gets no answer to: a [Cause], its status
-// of HTTP and its code of gRPC, when to come back, and the problem details of RFC 9457.
+// Package status has the answers to requests that a server does not serve: for each [Cause] a status of HTTP and a code of gRPC, the
+// time to wait, and the problem details of RFC 9457.
 package status
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
-// A Cause is why a request is not admitted, or has no answer of its handler.
+// A Cause is the reason why a request is not admitted, or has no answer of its handler.
 type Cause uint8
 
 // The causes.
@@ -60,11 +60,10 @@ func (c Cause) Rejected() bool { return c == OverQuota || c == OverCapacity }
 // Ended reports whether the context of the request has ended.
 func (c Cause) Ended() bool { return c == Gone || c == Late }
 
-// A ClientKey asks a context for the one that a request came with, before weir has made others of it. It ends when the client
-// has gone.
+// A ClientKey asks a context for the context that the request came with, which ends when the client has gone.
 type ClientKey struct{}
 
-// Of returns that of ctx, or ctx itself.
+// Of returns the client's context that ctx is made from, or ctx itself if it is the client's.
 func (k ClientKey) Of(ctx context.Context) any {
 	if client := ctx.Value(k); client != nil {
 		return client
@@ -119,7 +118,7 @@ func Of(ctx context.Context, err error) Cause {
 	}
 }
 
-// isTimeout reports whether err says that a time is over.
+// isTimeout reports whether err is a timeout.
 func isTimeout(err error) bool {
 	timeout, ok := errors.AsType[interface {
 		error
@@ -128,8 +127,8 @@ func isTimeout(err error) bool {
 	return ok && timeout.Timeout()
 }
 
-// codes are the codes of statuses. Of the statuses that are missing, those below 500 that a program has chosen for a
-// rejection are ResourceExhausted, and all others Unknown.
+// codes are the codes of statuses. If a program has chosen another status below 500 for a rejection, the code is ResourceExhausted.
+// The code of every other status is Unknown.
 var codes = map[int]uint32{
 	http.StatusBadRequest:          InvalidArgument,
 	http.StatusUnauthorized:        Unauthenticated,
@@ -172,7 +171,7 @@ func perhapsProcessed(err error) bool {
 	return !ok || op.Op != "dial"
 }
 
-// WholeSeconds returns d in seconds, rounded up: a client that comes too early is rejected again.
+// WholeSeconds returns d in seconds, rounded up, so that a client that waits so long is not too early.
 func WholeSeconds(d time.Duration) int64 {
 	if d <= 0 {
 		return 0

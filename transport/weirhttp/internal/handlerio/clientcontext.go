@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A ClientContext has a context that ends when the client has gone, but not when a read deadline that weir has set on
-// the connection passes. The context of the request ends in both cases, because net/http ends it when reading from the
-// connection fails for any reason: a timeout strategy would report a client that has gone instead of its own timeout.
+// A ClientContext has a context that ends when the client has gone. The context of a request also ends when a read deadline passes
+// that weir has set on the connection, because net/http ends it when reading fails for any reason. A timeout strategy would then
+// report a client that has gone instead of its own timeout.
 type ClientContext struct {
 	Ctx     context.Context
 	Stop    func()         // to be called when the request is over

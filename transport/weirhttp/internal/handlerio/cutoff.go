@@ -8,7 +8,7 @@ import (
 	"github.com/weir-go/weir/internal/recovered"
 )
 
-// A cutoff ends calls that wait for a client when the time of a request is over. A context alone does not wake them.
+// A cutoff makes calls that wait for a client fail when the time of a request is over. The end of a context does not wake them.
 //
 // It does not set a deadline of the connection in advance. The server (ReadTimeout, WriteTimeout) and the program set
 // such deadlines, too, and a deadline cannot be read, so a cutoff could not restore theirs. Only if a call is under way
@@ -69,8 +69,8 @@ func (c *cutoff) enterLate() {
 	}
 }
 
-// leave ends a call. If last is true, no other call follows, and the time no longer matters. In that case, disturbed
-// reports whether expire was called.
+// leave ends a call. If last is true, no other call follows, and the time no longer matters: then disturbed reports whether
+// expire was called.
 func (c *cutoff) leave(last bool) (disturbed bool) {
 	if c == nil {
 		return false

@@ -8,9 +8,8 @@ import (
 
 // WithContext returns a copy of r with ctx, because an existing request cannot get another context.
 //
-// net/http and middleware further out continue with r: the trailer is written to r, the temporary files of the form of
-// r are removed, the pattern that a mux found is read from r. So when a handler has returned, CarryBack copies its
-// changes from the copy to r.
+// net/http and middleware further out continue with r: net/http writes the trailer to r and removes the temporary files of its
+// form, and middleware reads the pattern that a mux has found. So CarryBack copies the changes of the handler to r.
 func WithContext(r *http.Request, ctx context.Context) *http.Request { //nolint:revive // the order of http.Request.WithContext
 	if r.Trailer == nil && len(r.TransferEncoding) > 0 {
 		// A trailer that was not announced is added to this map when the body has been

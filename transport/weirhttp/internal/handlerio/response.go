@@ -1,8 +1,8 @@
-// Package handlerio has what handlers of weirhttp read and write: their request, and a ResponseWriter that knows what
-// the handler has answered. If the time of a handler is limited, reading the body of the request and writing the
-// response fail when the time is over. Calls that are waiting for the client at that moment fail, too.
+// Package handlerio has the request and the ResponseWriter of weirhttp's handlers. The ResponseWriter records the status of the
+// answer. If the time of a handler is limited, reading the body of the request and writing the response fail when it is over, and
+// so do calls that wait for the client at that moment.
 //
-//   - response.go: what weirhttp sees of the answer.
+//   - response.go: the status of the answer, for weirhttp.
 //   - writer.go: the ResponseWriter of the handler.
 //   - methods.go: the optional methods of that ResponseWriter.
 //   - request.go: the copy of the request that handlers get.
@@ -15,7 +15,7 @@ import (
 	"slices"
 )
 
-// A Response is what a handler answers. Its Writer is for the handler, its other methods are for weirhttp.
+// A Response is the response of a handler. Its Writer is for the handler, and its other methods are for weirhttp.
 type Response struct {
 	w      writer
 	header http.Header // as it was before the handler
@@ -32,8 +32,7 @@ func NewResponse(w http.ResponseWriter, r *http.Request) *Response {
 	return own
 }
 
-// Observe makes the zero Response one that writes to w, for a handler of r, and only sees what the handler answers: the
-// header cannot be restored.
+// Observe is NewResponse for a zero Response whose header need not be restored.
 func (r *Response) Observe(w http.ResponseWriter, request *http.Request) {
 	r.w.inner, r.w.request = w, request
 }
@@ -55,11 +54,10 @@ func (r *Response) Writer() http.ResponseWriter { return r.w.withMethods() }
 // Begun reports whether the handler has sent a status or a part of the body, or has hijacked the connection.
 func (r *Response) Begun() bool { return r.w.status != 0 }
 
-// Status returns the status of the response, or what it stands for; see [StandsFor]. It is 0 if the response has not
-// begun.
+// Status returns the effective status of the response; see [SetEffectiveStatus]. It is 0 if the response has not begun.
 func (r *Response) Status() int {
-	if r.Begun() && r.w.standsFor != 0 {
-		return r.w.standsFor
+	if r.Begun() && r.w.effective != 0 {
+		return r.w.effective
 	}
 	return r.w.status
 }
@@ -77,25 +75,18 @@ func MarkRejected(w http.ResponseWriter) {
 	}
 }
 
-// StandsFor makes status the Status of the response that w belongs to, and of those further out. An answer of gRPC is 200,
-// whatever it says.
-func StandsFor(w http.ResponseWriter, status int) {
+// SetEffectiveStatus makes status the Status of the response that w belongs to, and of those further out. It is for an answer of
+// gRPC, which is always sent with 200.
+func SetEffectiveStatus(w http.ResponseWriter, status int) {
 	for own := enclosing(w); own != nil; own = enclosing(own.inner) {
-		own.standsFor = status
+		own.effective = status
 	}
 }
 
 // enclosing returns the writer that w is or wraps, or nil.
 func enclosing(w http.ResponseWriter) *writer {
-	for w != nil {
-		if own, ok := w.(interface{ asWriter() *writer }); ok {
-			return own.asWriter()
-		}
-		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
-		if !ok {
-			return nil
-		}
-		w = u.Unwrap()
+	if own, ok := find[interface{ asWriter() *writer }](w); ok {
+		return own.asWriter()
 	}
 	return nil
 }

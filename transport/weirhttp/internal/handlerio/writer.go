@@ -18,12 +18,12 @@ type writer struct {
 	status    int       // 0: the response has not begun
 	hijacked  bool      // the connection is the handler's
 	rejected  bool      // a limiter gave the answer, not the handler
-	standsFor int       // see StandsFor; 0: status
+	effective int       // see SetEffectiveStatus; 0: status
 	until     time.Time // when the time of the handler is over; zero: never
 	// nil: writing has not begun, or is not limited. It is atomic, because the timer of a handler further inside sets deadlines
 	// through this writer.
 	writes  atomic.Pointer[cutoff]
-	written int // bytes; no longer counted once they reach headBytes
+	written int // bytes, at most headBytes
 	// The body of the request if the handler's time is limited, else nil. Over HTTP/1,
 	// net/http reads what the handler has left of it before it sends an answer.
 	body *timedBody
@@ -131,11 +131,6 @@ func (w *writer) SetReadDeadline(t time.Time) error {
 	return http.NewResponseController(w.inner).SetReadDeadline(t)
 }
 
-// EnableFullDuplex is for [http.ResponseController].
-func (w *writer) EnableFullDuplex() error {
-	return http.NewResponseController(w.inner).EnableFullDuplex()
-}
-
 func (w *writer) WriteHeader(status int) {
 	w.begin(status)
 	w.inner.WriteHeader(status)
@@ -163,15 +158,8 @@ func (w *writer) write(p []byte) (n int, err error) {
 	}
 	defer w.leave(drains)
 	n, err = w.inner.Write(p)
-	w.count(n)
+	w.written = min(w.written+n, headBytes)
 	return n, err
-}
-
-// count adds to written. Above headBytes the sum no longer matters.
-func (w *writer) count(n int) {
-	if w.written < headBytes {
-		w.written += n
-	}
 }
 
 func (w *writer) WriteString(s string) (int, error) {
@@ -194,7 +182,7 @@ func (w *writer) flush() error {
 	}
 	defer w.leave(drains)
 	err = http.NewResponseController(w.inner).Flush()
-	w.count(headBytes)
+	w.written = headBytes
 	return err
 }
 
