@@ -25,7 +25,7 @@ var ceilings = map[string]counts{
 	"transport":              {6905, 11805, 186},
 	"jobs":                   {3710, 5785, 77},
 	"dashboard":              {3360, 2210, 28},
-	"telemetry":              {1490, 2760, 12},
+	"telemetry":              {1440, 2750, 12},
 	"simulate":               {5040, 3800, 88},
 	"cmd":                    {7650, 5870, 0},
 	"internal":               {1300, 1050, 0},
