@@ -63,7 +63,7 @@ type circuit struct {
 	own     bool // it has series; without, it is counted in the common series
 }
 
-// circuits are the circuits of all pipelines. Those that a registry has put in force are asked: the circuit of a version that is being
+// circuits are the circuits of all pipelines. A registry puts circuits in force, and these are asked: the circuit of a version that is being
 // drained still reports events, and one that is isolated or closed by hand reports only when it is called.
 type circuits struct {
 	limit   int // of the series, and of the circuits that are not in force
