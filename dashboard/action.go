@@ -3,17 +3,14 @@ package dashboard
 import (
 	"context"
 	"net/url"
-
-	"github.com/weir-go/weir/pipeline"
 )
 
 // An action is what users can do.
 type action struct {
-	page     string                                                    // that it belongs to
-	severity pipeline.Severity                                         // of its event
-	read     func(ctx context.Context, d *Dashboard, q *request) error // reads what is more than a target; can be nil
-	confirm  func(d *Dashboard, q *request) (*confirmation, error)     // returns what the user is asked
-	do       func(ctx context.Context, d *Dashboard, q *request) (*outcome, error)
+	page    string                                                    // that it belongs to
+	read    func(ctx context.Context, d *Dashboard, q *request) error // reads the parameters of an action that has more than a target; can be nil
+	confirm func(d *Dashboard, q *request) (*confirmation, error)     // returns what the user is asked
+	do      func(ctx context.Context, d *Dashboard, q *request) (*outcome, error)
 }
 
 // A request is an action that a user asks for, with all that it needs.
@@ -45,19 +42,11 @@ type formField struct {
 	Required, Wide          bool
 }
 
-// A formError is what is wrong with a form, which the user gets again.
-type formError struct {
-	error
-	page *confirmation
-}
-
-func (e *formError) Unwrap() error { return e.error }
-
 // An outcome is what an action has done.
 type outcome struct {
 	Action string `json:"action"`
 	Target string `json:"target"`
 	User   string `json:"user"`
 	Text   string `json:"text"`
-	YAML   string `json:"yaml"` // what can be put into the file
+	YAML   string `json:"yaml"` // the limits, as they can be put into the file
 }

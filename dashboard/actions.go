@@ -3,17 +3,15 @@ package dashboard
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/reload"
-	"github.com/weir-go/weir/strategies/circuitbreaker"
 )
 
 const (
@@ -24,12 +22,14 @@ const (
 )
 
 var actions = map[string]action{
-	ActionReload:      {"files", pipeline.SeverityInformation, nil, confirmReload, doReload},
-	ActionIsolate:     {"circuits", pipeline.SeverityWarning, nil, confirmIsolate, doIsolate},
-	ActionClose:       {"circuits", pipeline.SeverityWarning, nil, confirmClose, doClose},
-	ActionOverride:    {"limiters", pipeline.SeverityWarning, nil, confirmOverride, doOverride},
-	ActionEndOverride: {"limiters", pipeline.SeverityWarning, nil, confirmEndOverride, doEndOverride},
-	ActionRelease:     {"jobs", pipeline.SeverityWarning, readRelease, confirmRelease, doRelease},
+	ActionReload: {"files", nil, confirmReload, doReload},
+	ActionIsolate: {"circuits", nil, confirmCircuit("Isolate the circuit", "every call is rejected until it is closed by hand",
+		"A reload of the configuration leaves it isolated. A restart of this process does not. Other instances are not affected."), doIsolate},
+	ActionClose: {"circuits", nil, confirmCircuit("Close the circuit", "calls go through again, and its counts begin at 0",
+		"If what it calls still fails, it opens again. Other instances are not affected."), doClose},
+	ActionOverride:    {"limiters", nil, confirmOverride, doOverride},
+	ActionEndOverride: {"limiters", nil, confirmEndOverride, doEndOverride},
+	ActionRelease:     {"jobs", readRelease, confirmRelease, doRelease},
 }
 
 // serveConfirmation asks the user whether an action is to be done.
@@ -92,21 +92,21 @@ func (d *Dashboard) serveAction(w http.ResponseWriter, r *http.Request, f format
 	done, err := q.action.do(ctx, d, q)
 	d.record(ctx, q, done, err)
 	d.outdate()
-	wrong, isForm := errors.AsType[*formError](err)
-	switch {
-	case isForm && f == formatHTML:
-		wrong.page.Error = wrong.Error()
-		d.ask(w, http.StatusUnprocessableEntity, q, wrong.page)
-	case isForm:
-		d.fail(w, f, refuse(http.StatusUnprocessableEntity, "%v", err))
-	case err != nil:
-		d.fail(w, f, refuse(statusOf(err), "Not done: %v", err))
-	default:
-		done.Action, done.Target, done.User = q.Name, q.shown, q.who
-		p := d.page(pageAction)
-		p.Title, p.Back = "Done", q.action.page
-		d.answer(w, f, http.StatusOK, "done", p, done)
+	if errors.Is(err, weir.ErrInvalidOptions) && f == formatHTML {
+		if c, confirmErr := q.action.confirm(d, q); confirmErr == nil { // the form again, with what was sent
+			c.Error = err.Error()
+			d.ask(w, statusOf(err), q, c)
+			return
+		}
 	}
+	if err != nil {
+		d.fail(w, f, refuse(statusOf(err), "Not done: %v", err))
+		return
+	}
+	done.Action, done.Target, done.User = q.Name, q.shown, q.who
+	p := d.page(pageAction)
+	p.Title, p.Back = "Done", q.action.page
+	d.answer(w, f, http.StatusOK, "done", p, done)
 }
 
 // protection refuses forms of other sites.
@@ -145,7 +145,7 @@ func (d *Dashboard) authorize(ctx context.Context, r *http.Request, form url.Val
 // record writes the event and the log line of an action.
 func (d *Dashboard) record(ctx context.Context, q *request, done *outcome, err error) {
 	log := d.options.Logger.With("action", q.Name, "target", q.shown, "user", q.who)
-	severity, text := q.action.severity, ""
+	severity, text := pipeline.SeverityWarning, ""
 	if err != nil {
 		severity, text = pipeline.SeverityError, "not done: "+errorText(err)
 		log.ErrorContext(ctx, "dashboard: action failed", "error", errorText(err))
@@ -180,56 +180,4 @@ func (d *Dashboard) watcher(path string) (*reload.Watcher, error) {
 		}
 	}
 	return nil, refuse(http.StatusNotFound, "There is no configuration file %q here.", printable(shorten(path, 200)))
-}
-
-func confirmIsolate(d *Dashboard, q *request) (*confirmation, error) {
-	return d.confirmCircuit(q, &confirmation{
-		Text:   fmt.Sprintf("Isolate the circuit %s: every call is rejected until it is closed by hand.", q.Target),
-		Notes:  []string{"A reload of the configuration leaves it isolated. A restart of this process does not. Other instances are not affected."},
-		Button: "Isolate the circuit",
-	})
-}
-
-func confirmClose(d *Dashboard, q *request) (*confirmation, error) {
-	return d.confirmCircuit(q, &confirmation{
-		Text:   fmt.Sprintf("Close the circuit %s: calls go through again, and its counts begin at 0.", q.Target),
-		Notes:  []string{"If what it calls still fails, it opens again. Other instances are not affected."},
-		Button: "Close the circuit",
-	})
-}
-
-// confirmCircuit adds to c which other circuits have the same Control.
-func (d *Dashboard) confirmCircuit(q *request, c *confirmation) (*confirmation, error) {
-	var controls []*circuitbreaker.Control
-	for source, circuit := range circuitsIn(d.options.Registry) {
-		if source.String() == q.Target {
-			controls = append(controls, circuit.Control())
-		}
-	}
-	var together []string
-	for source, circuit := range circuitsIn(d.options.Registry) {
-		if slices.Contains(controls, circuit.Control()) && source.String() != q.Target {
-			together = append(together, source.String())
-		}
-	}
-	if len(together) > 0 {
-		c.Notes = append(c.Notes, "The same Control has these circuits, too: "+strings.Join(together, ", ")+".")
-	}
-	_, err := circuitOutcome(q, "", controls != nil)
-	return c, err
-}
-
-func doIsolate(_ context.Context, d *Dashboard, q *request) (*outcome, error) {
-	return circuitOutcome(q, "isolated", d.options.Events.isolations.isolate(d.options.Registry, q.Target, q.who))
-}
-
-func doClose(_ context.Context, d *Dashboard, q *request) (*outcome, error) {
-	return circuitOutcome(q, "closed", d.options.Events.isolations.end(d.options.Registry, q.Target))
-}
-
-func circuitOutcome(q *request, state string, found bool) (*outcome, error) {
-	if !found {
-		return nil, refuse(http.StatusNotFound, "There is no circuit %q.", printable(shorten(q.Target, 200)))
-	}
-	return &outcome{Text: "The circuit " + q.Target + " is " + state + "."}, nil
 }

@@ -118,10 +118,6 @@ func nameOf(f reflect.StructField) (name string, omitEmpty, skip bool) {
 	if !f.IsExported() {
 		return "", false, true
 	}
-	switch f.Type.Kind() {
-	case reflect.Func, reflect.Chan, reflect.UnsafePointer:
-		return "", false, true
-	}
 	tag, ok := f.Tag.Lookup("yaml")
 	if !ok {
 		tag = f.Tag.Get("json")
@@ -153,12 +149,10 @@ func textOfValue(v reflect.Value) (text string, ok bool) {
 		b, err := x.MarshalText()
 		return string(b), err == nil
 	}
-	switch v.Kind() {
-	case reflect.Struct, reflect.Slice, reflect.Array, reflect.Map, reflect.Interface, reflect.Pointer, reflect.Func, reflect.Chan, reflect.UnsafePointer:
-		return "", false
-	default:
+	if v.Kind() < reflect.Array || v.Kind() == reflect.String { // a bool or a number
 		return fmt.Sprint(v), true
 	}
+	return "", false
 }
 
 // listOf returns the first elements of a list in one line. depth is that of the elements.

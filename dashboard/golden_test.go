@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"os"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,7 +72,6 @@ func TestPages_Golden(t *testing.T) {
 			for name, page := range pages {
 				got := s.get("/"+page, "Accept", "text/html").Body.String()
 				assert.NotContains(t, got, client, "keys are hashes")
-				got = strings.ReplaceAll(got, assetsHash, "HASH")
 				if *update {
 					require.NoError(t, testdata.WriteFile(name, []byte(got), 0o644))
 				}

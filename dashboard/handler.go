@@ -3,13 +3,18 @@ package dashboard
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"path"
+	"slices"
 	"strings"
 )
 
 // policy is the Content-Security-Policy of all answers: only the dashboard's own style sheet, script and icon.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// assets are the files that pages refer to.
+var assets = []string{"dashboard.css", "dashboard.js", "icon.svg"}
 
 // ServeHTTP serves the pages. The handler can be mounted under any prefix, with http.StripPrefix or without: it looks at
 // the last element of the path only, and all its links are relative. The prefix must end in a slash; without it, a path
@@ -18,7 +23,7 @@ const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src
 // The pages are overview, which the prefix itself also shows, pipelines, limiters, circuits, keys, events, stores, files,
 // jobs, and check. A suffix .json, .txt or .html says in which format. Without one, the header Accept decides: HTML if it has
 // text/html, as that of every browser; else JSON if it has application/json; else text, so that curl shows something that
-// people can read. The parameter q keeps what contains a text, in any case of its letters; sort is trouble, name or rate.
+// people can read. The parameter q keeps what contains a text, in any case of its letters.
 //
 // Paths other than that of an action accept GET and HEAD. See [Options.Authorize] for the actions.
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -33,7 +38,8 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name, f := route(r)
-	if f == "" && assets[name] == "" {
+	asset := slices.Contains(assets, name)
+	if f == "" && !asset {
 		h.Add("Vary", "Accept")
 		f = accepted(strings.ToLower(strings.Join(r.Header.Values("Accept"), ",")))
 	}
@@ -47,8 +53,8 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		h.Set("Allow", allow)
 		d.fail(w, f, refuse(http.StatusMethodNotAllowed, "This page does not accept %s, only %s.", shorten(r.Method, 20), allow))
-	case f == "":
-		serveAsset(w, r, name)
+	case asset:
+		http.ServeFileFS(w, r, embedded, "assets/"+name)
 	case name == pageStream:
 		d.serveStream(w, r)
 	case name == pageCheck:
@@ -114,11 +120,21 @@ func (d *Dashboard) servePage(w http.ResponseWriter, r *http.Request, name strin
 		d.fail(w, f, refuse(http.StatusServiceUnavailable, "The figures were not ready in time. Try again."))
 		return
 	}
-	v := newView(snap, name, queryOf(r.URL.Query()), f)
+	v := newView(snap, name, filterOf(r), f)
 	p := d.page(name)
-	p.Query, p.Time, p.Trouble = v.Query, snap.Time, len(snap.Trouble)
-	stream := v.Query.values()
-	stream.Set("page", name)
-	p.Stream = link(pageStream, stream)
+	p.Filter, p.Time, p.Trouble = v.Filter, snap.Time, len(snap.Trouble)
+	p.Stream = link(pageStream, url.Values{"page": {name}, "q": {string(v.Filter)}})
 	d.answer(w, f, http.StatusOK, "page", p, v)
+}
+
+// accepted returns the format that the header Accept asks for.
+func accepted(accept string) format {
+	switch {
+	case strings.Contains(accept, "text/html"):
+		return formatHTML
+	case strings.Contains(accept, "application/json"):
+		return formatJSON
+	default:
+		return formatText
+	}
 }

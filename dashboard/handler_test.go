@@ -203,13 +203,10 @@ func TestAssets(t *testing.T) {
 	for name, kind := range map[string]string{
 		"dashboard.css": "text/css; charset=utf-8", "dashboard.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml",
 	} {
-		w := s.get("/ops/" + name + "?v=" + assetsHash)
+		w := s.get("/ops/" + name)
 		assert.Equal(t, http.StatusOK, w.Code)
 		assert.Equal(t, kind, w.Header().Get("Content-Type"))
-		assert.Equal(t, "max-age=31536000, immutable", w.Header().Get("Cache-Control"))
-		w = s.get("/"+name, "If-None-Match", `"`+assetsHash+`"`)
-		assert.Equal(t, http.StatusNotModified, w.Code)
-		assert.Equal(t, "no-cache", w.Header().Get("Cache-Control"))
+		assert.NotEmpty(t, w.Body.String())
 	}
 }
 
@@ -256,7 +253,7 @@ func TestPages_HostileNames(t *testing.T) {
 	assert.Len(t, s.view("/keys.json").Keys, 2)
 }
 
-func TestPages_FilterAndSort(t *testing.T) {
+func TestPages_Filter(t *testing.T) {
 	s := newScene(t, nil)
 	for i := range 40 {
 		s.define(fmt.Sprintf("service-%02d", i), func(b *registry.Builder) error {
@@ -289,13 +286,6 @@ func TestPages_FilterAndSort(t *testing.T) {
 	assert.Len(t, names("/limiters.json"), 42+pageRows)
 	assert.Contains(t, s.html("/limiters"), "42 more are not listed")
 	assert.NotContains(t, s.html("/limiters?q=slots"), "are not listed")
-
-	assert.Equal(t, names("/limiters.json"), names("/limiters.json?sort=nonsense"))
-
-	s.execute(t.Context(), "orders", 2, nil)
-	s.execute(withClient(t.Context(), "alice"), "api", 3, nil)
-	assert.Equal(t, "bucket", names("/limiters.json?sort=name")[0])
-	assert.Equal(t, "slots-39", names("/limiters.json?sort=name")[41+pageRows])
 }
 
 // The links of a page filter by the whole name.
@@ -308,5 +298,5 @@ func TestPages_FilterByALongName(t *testing.T) {
 	})
 	assert.Contains(t, s.html("/limiters"), `href="limiters?q=`+long+`"`)
 	assert.Contains(t, s.html("/limiters?q="+long), `data-key="`+long+`"`)
-	assert.Equal(t, strings.Repeat("é", maxFilter/2), queryOf(url.Values{"q": {strings.Repeat("é", maxFilter)}}).Q)
+	assert.Equal(t, strings.Repeat("é", maxFilter/2), string(filterOf(httptest.NewRequest(http.MethodGet, "/?q="+url.QueryEscape(strings.Repeat("é", maxFilter)), nil))))
 }

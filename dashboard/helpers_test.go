@@ -111,7 +111,7 @@ func (s *scene) view(path string) *view {
 	snap, err := s.dashboard.snapshot(s.t.Context(), tick/2)
 	require.NoError(s.t, err)
 	name, f := route(r)
-	return newView(snap, name, queryOf(r.URL.Query()), f)
+	return newView(snap, name, filterOf(r), f)
 }
 
 // post sends the form of an action.

@@ -9,12 +9,11 @@ import (
 
 // about says of what and when a snapshot is.
 type about struct {
-	Time     time.Time `json:"time"`
-	Instance string    `json:"instance"` // what it shows: one process
-	Started  time.Time `json:"started"`  // when the dashboard was made
-	ReadOnly bool      `json:"read_only"`
-	// HashedKeys is true if keys are shown as hashes.
-	HashedKeys bool `json:"hashed_keys"`
+	Time       time.Time `json:"time"`
+	Instance   string    `json:"instance"` // what it shows: one process
+	Started    time.Time `json:"started"`  // when the dashboard was made
+	ReadOnly   bool      `json:"read_only"`
+	HashedKeys bool      `json:"hashed_keys"` // keys are shown as hashes
 }
 
 // A snapshot is everything that the pages show at one moment. Its JSON is the API: docs/dashboard.md describes it. A list
@@ -40,16 +39,16 @@ type summary struct {
 	Pipelines int `json:"pipelines"`
 	Running   int `json:"running"` // executions
 	Limiters  int `json:"limiters"`
+	Rejecting int `json:"rejecting"` // limiters that are known to reject
 	Overrides int `json:"overrides"`
 	Circuits  int `json:"circuits"`
 	Open      int `json:"open"` // circuits that are not closed
 	Stores    int `json:"stores"`
 	Away      int `json:"away"` // stores
 
-	// The figures of all limiters together are nil if one of the limiters does not know its own.
-	Granted   *float64 `json:"granted_per_second,omitempty"`
-	Rejected  *float64 `json:"rejected_per_second,omitempty"`
-	Rejecting *int     `json:"rejecting,omitempty"` // limiters
+	// The rates of all limiters together are nil if one of the limiters does not know its own.
+	Granted  *float64 `json:"granted_per_second,omitempty"`
+	Rejected *float64 `json:"rejected_per_second,omitempty"`
 }
 
 // A level says how bad something is.
@@ -84,8 +83,6 @@ func (t trouble) Page() string { return strings.TrimSuffix(t.What, "s") + "s" }
 type fileState struct {
 	Path        string    `json:"path"`
 	Error       string    `json:"error,omitempty"` // why it is not in force
-	Loads       int       `json:"loads"`
-	Failures    int       `json:"failures"`
 	LastAttempt time.Time `json:"last_attempt,omitzero"`
 	LastLoad    time.Time `json:"last_load,omitzero"`
 	Pipelines   []string  `json:"pipelines"`
@@ -104,9 +101,8 @@ type pipelineState struct {
 	LastReload time.Time       `json:"last_reload,omitzero"`
 	Error      string          `json:"error,omitempty"` // why the last reload failed
 	Strategies []strategyState `json:"strategies"`
-	Overridden []string        `json:"overridden,omitempty"` // its limiters whose limits are overridden
-	Note       string          `json:"note,omitempty"`       // what is missing here, and why
-	Events     []pipelineEvent `json:"events"`               // what is out of the ordinary
+	Note       string          `json:"note,omitempty"` // what is missing here, and why
+	Events     []pipelineEvent `json:"events"`         // what is out of the ordinary
 }
 
 // A strategyState is one strategy of a pipeline.
@@ -221,19 +217,16 @@ type eventState struct {
 
 // A storeState is a store of limiters.
 type storeState struct {
-	Name       string       `json:"name"`
-	Available  bool         `json:"available"`
-	Error      string       `json:"error,omitempty"`
-	Since      time.Time    `json:"since,omitzero"`
-	Listening  bool         `json:"listening"`
-	Shards     []shardState `json:"shards,omitempty"`
-	Calls      int64        `json:"calls"`
-	Failures   int64        `json:"failures"`
-	Decisions  int64        `json:"decisions"`
-	Cached     int64        `json:"cached"`
-	FromBlocks int64        `json:"from_blocks"`
-	Outages    int64        `json:"outages"`                    // answers while it was away
-	CallRate   *float64     `json:"calls_per_second,omitempty"` // nil: not known yet
+	Name      string       `json:"name"`
+	Available bool         `json:"available"`
+	Error     string       `json:"error,omitempty"`
+	Since     time.Time    `json:"since,omitzero"`
+	Listening bool         `json:"listening"`
+	Shards    []shardState `json:"shards,omitempty"`
+	Calls     int64        `json:"calls"`
+	Failures  int64        `json:"failures"`
+	Outages   int64        `json:"outages"`                    // answers while it was away
+	CallRate  *float64     `json:"calls_per_second,omitempty"` // nil: not known yet
 }
 
 func (s storeState) level() level {

@@ -1,6 +1,10 @@
 package dashboard
 
 import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -40,8 +44,8 @@ type Options struct {
 	KeyHash *KeyHash
 	// Check answers which limits apply to a request, and what each would decide now, without taking permits. A gateway
 	// has one. r is not a request that was received: it has the method, the host, the URL, the headers and the remote
-	// address that the user of the form or of GET check gave, and a context that ends after 5 s. Check must be safe for
-	// concurrent use. If nil, the check asks single limiters only.
+	// address that the user of the form or of GET check gave, and a context that ends after 5 s, which Check must heed. It must
+	// be safe for concurrent use. If nil, the check asks single limiters only.
 	Check func(r *http.Request) ([]CheckResult, error)
 
 	// Instance is the name of this process on the pages, such as the name of the host or the pod. If empty, it is the name
@@ -101,4 +105,23 @@ const (
 type Action struct {
 	Name   string // one of ActionReload to ActionRelease
 	Target string // what it is done to
+}
+
+// A KeyHash hashes the keys of limiters with a random secret of its own. Without a secret, the hash of an address would
+// tell the address to everyone who tries all addresses. The zero KeyHash is not usable; make one with [NewKeyHash]. A
+// KeyHash is safe for concurrent use.
+type KeyHash struct{ secret []byte }
+
+// NewKeyHash returns a KeyHash with a new secret.
+func NewKeyHash() *KeyHash {
+	h := &KeyHash{secret: make([]byte, 32)}
+	_, _ = rand.Read(h.secret) // it never fails
+	return h
+}
+
+// Hash returns the hash of a key, such as "#2c1b39af00a3".
+func (h *KeyHash) Hash(key string) string {
+	m := hmac.New(sha256.New, h.secret)
+	_, _ = m.Write([]byte(key))
+	return "#" + hex.EncodeToString(m.Sum(nil)[:6])
 }

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,17 +37,12 @@ func (d *Dashboard) limiterInfo(name string) (registry.LimiterInfo, error) {
 	return registry.LimiterInfo{}, refuse(http.StatusNotFound, "There is no limiter %q.", printable(shorten(name, 200)))
 }
 
-// confirmOverride returns the form for an override, filled in with the limits in force.
+// confirmOverride returns the form for an override, filled in with what the request has, and with the limits in force.
 func confirmOverride(d *Dashboard, q *request) (*confirmation, error) {
 	info, err := d.limiterInfo(q.Target)
 	if err != nil {
 		return nil, err
 	}
-	return overrideForm(info, nil), nil
-}
-
-// overrideForm returns the form. What was sent comes before the limits in force.
-func overrideForm(info registry.LimiterInfo, sent url.Values) *confirmation {
 	c := &confirmation{
 		Text:   fmt.Sprintf("Give the limiter %s other limits for a while.", info.Name),
 		Legend: "Limits until the end of the override",
@@ -80,11 +74,11 @@ func overrideForm(info registry.LimiterInfo, sent url.Values) *confirmation {
 		formField{Name: "for", Label: "for how long", Value: durationtext.Of(defaultOverride), Was: "such as 15m or 2h, at most 168h", Required: true},
 		formField{Name: "reason", Label: "reason", Required: true, Wide: true})
 	for i, f := range c.Fields {
-		if sent.Has(f.Name) {
-			c.Fields[i].Value = sent.Get(f.Name)
+		if q.form.Has(f.Name) {
+			c.Fields[i].Value = q.form.Get(f.Name)
 		}
 	}
-	return c
+	return c, nil
 }
 
 // optionsIn yields the fields of a type of options that a file can have: names and indexes.
@@ -115,18 +109,16 @@ func doOverride(ctx context.Context, d *Dashboard, q *request) (*outcome, error)
 	}
 	o := registry.Override{Limiter: info.Name, By: q.who, Reason: strings.TrimSpace(q.form.Get("reason"))}
 	length, err := readOverride(&o, reflect.ValueOf(limiter.OptionsOf(info.Options.Limits)), q.form)
-	if err == nil {
-		o.Until = time.Now().Add(length)
-		if err = d.options.Registry.Override(ctx, o); err != nil && !errors.Is(err, weir.ErrInvalidOptions) {
-			return nil, err
-		}
-	}
 	if err != nil {
-		return nil, &formError{err, overrideForm(info, q.form)}
+		return nil, err
+	}
+	o.Until = time.Now().Add(length)
+	if err := d.options.Registry.Override(ctx, o); err != nil {
+		return nil, err
 	}
 	return &outcome{
 		Text: fmt.Sprintf("The limiter %s has other limits for %s: %s.", info.Name, durationtext.Of(length), fieldsOf(o.Options)),
-		YAML: yamlOf(info, o.Options),
+		YAML: yamlOf(o.Options),
 	}, nil
 }
 
@@ -159,8 +151,16 @@ func readOverride(o *registry.Override, limits reflect.Value, form url.Values) (
 	if o.Reason == "" {
 		problems = append(problems, errors.New("reason must be set"))
 	}
-	return length, errors.Join(problems...)
+	if problems != nil {
+		return 0, &formError{errors.Join(problems...)}
+	}
+	return length, nil
 }
+
+// A formError is what is wrong with a form. It is wrong options, as what the registry says of limits.
+type formError struct{ error }
+
+func (*formError) Is(target error) bool { return target == weir.ErrInvalidOptions }
 
 // setField sets an option to the value that text has. An empty text is the zero value.
 func setField(v reflect.Value, text string) error {
@@ -211,44 +211,11 @@ func doEndOverride(ctx context.Context, d *Dashboard, q *request) (*outcome, err
 	return &outcome{Text: "The limiter " + q.Target + " has its configured limits again."}, nil
 }
 
-// plainYAML matches names that need no quotation marks in YAML.
-var plainYAML = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)
-
-// yamlOf returns the part of a configuration file that makes limits permanent.
-func yamlOf(info registry.LimiterInfo, limits limiter.Options) string {
-	var b strings.Builder
-	indent := "    "
-	if pipeline, strategy, ok := strategyOf(info); ok {
-		fmt.Fprintf(&b, "# in the strategy %q of the pipeline %q\nrate_limiter:\n", strategy, pipeline)
-		indent = "  "
-	} else {
-		name := info.Name
-		if !plainYAML.MatchString(name) {
-			name = strconv.QuoteToASCII(name)
-		}
-		fmt.Fprintf(&b, "limiters:\n  %s:\n", name)
-	}
-	switch {
-	case info.Partitioned:
-		fmt.Fprintf(&b, "%[1]spartitioned:\n%[1]s  # the key and the other options of the limiter stay as they are\n%[1]s  each:\n", indent)
-		indent += "    "
-	case info.Shared:
-		fmt.Fprintf(&b, "%s# the store stays as it is\n", indent)
-	}
-	fmt.Fprintf(&b, "%s%s:\n", indent, limits.Limits().Kind.String())
+// yamlOf returns limits as they are written in a configuration file.
+func yamlOf(limits limiter.Options) string {
+	text := limits.Limits().Kind.String() + ":\n"
 	for _, f := range fieldsOf(limits) {
-		fmt.Fprintf(&b, "%s  %s: %s\n", indent, f.Name, f.Value)
+		text += "  " + f.Name + ": " + f.Value + "\n"
 	}
-	return b.String()
-}
-
-// strategyOf returns the strategy of a file in which a limiter is written. ok is false if it is a shared one. Package reload
-// calls the limiters in strategies pipeline/strategy.
-func strategyOf(info registry.LimiterInfo) (pipeline, strategy string, ok bool) {
-	for _, name := range info.Pipelines {
-		if strategy, ok := strings.CutPrefix(info.Name, name+"/"); ok {
-			return name, strategy, true
-		}
-	}
-	return "", "", false
+	return text
 }

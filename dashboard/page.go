@@ -3,35 +3,20 @@ package dashboard
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"html/template"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/store"
 )
-
-// accepted returns the format that the header Accept asks for.
-func accepted(accept string) format {
-	switch {
-	case strings.Contains(accept, "text/html"):
-		return formatHTML
-	case strings.Contains(accept, "application/json"):
-		return formatJSON
-	default:
-		return formatText
-	}
-}
 
 // A page is what the HTML templates of pages get.
 type page struct {
@@ -40,8 +25,7 @@ type page struct {
 	Instance string
 	ReadOnly bool
 	Nav      []navItem
-	Hash     string // of the assets
-	Query    query
+	Filter   filter
 	Time     time.Time
 	Stream   template.URL // of its updates; "" if there are none
 	Trouble  int
@@ -52,18 +36,10 @@ type page struct {
 // A navItem is an entry of the menu.
 type navItem struct{ Name, Title string }
 
-// Sorts returns the values of the parameter sort; none if the page is not sorted.
-func (p *page) Sorts() []string {
-	if s := sectionOf(p.Name); s != nil && !s.sorted {
-		return nil
-	}
-	return sorts
-}
-
 // page returns a page with what all of them have.
 func (d *Dashboard) page(name string) *page {
 	o := &d.options
-	p := &page{Name: name, Instance: o.Instance, ReadOnly: o.Authorize == nil, Hash: assetsHash, Query: queryOf(nil), Time: time.Now().UTC()}
+	p := &page{Name: name, Instance: o.Instance, ReadOnly: o.Authorize == nil, Time: time.Now().UTC()}
 	p.Nav = append(p.Nav, navItem{pageOverview, "Overview"})
 	for _, s := range sections {
 		if s.title == "" || s.name == "jobs" && o.Jobs == nil || s.name == "stores" && len(o.Stores) == 0 || s.name == "files" && len(o.Watchers) == 0 {
@@ -112,40 +88,6 @@ func (d *Dashboard) answer(w http.ResponseWriter, f format, status int, name str
 	_, _ = w.Write(body) // a write that fails is the end of the client
 }
 
-// assets are the content types of the files that pages refer to.
-var assets = map[string]string{
-	"dashboard.css": "text/css; charset=utf-8", "dashboard.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml",
-}
-
-// assetsHash is in the addresses of the assets, so that a browser that keeps them gets new ones with a new version.
-var assetsHash = func() string {
-	h := sha256.New()
-	for _, name := range slices.Sorted(maps.Keys(assets)) {
-		_, _ = h.Write(contentOf(name))
-	}
-	return hex.EncodeToString(h.Sum(nil)[:8])
-}()
-
-func contentOf(asset string) []byte {
-	content, err := embedded.ReadFile("assets/" + asset)
-	if err != nil {
-		panic(err) // when the program starts
-	}
-	return content
-}
-
-// serveAsset serves a file. A browser can keep it forever if the address has its hash.
-func serveAsset(w http.ResponseWriter, r *http.Request, name string) {
-	h := w.Header()
-	h.Set("Cache-Control", "no-cache")
-	if r.URL.Query().Get("v") == assetsHash {
-		h.Set("Cache-Control", "max-age=31536000, immutable")
-	}
-	h.Set("Content-Type", assets[name])
-	h.Set("ETag", `"`+assetsHash+`"`)
-	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(contentOf(name)))
-}
-
 // The pages that are not one section.
 const (
 	pageOverview = "overview"
@@ -156,11 +98,11 @@ const (
 
 // A problem is why something was not answered or not done, with the status of the answer.
 type problem struct {
-	status int
-	text   string
+	Status int    `json:"status"`
+	Text   string `json:"error"`
 }
 
-func (p *problem) Error() string { return p.text }
+func (p *problem) Error() string { return p.Text }
 
 func refuse(status int, format string, args ...any) error {
 	return &problem{status, fmt.Sprintf(format, args...)}
@@ -169,7 +111,10 @@ func refuse(status int, format string, args ...any) error {
 // statusOf returns the status of an answer with an error.
 func statusOf(err error) int {
 	if p, ok := errors.AsType[*problem](err); ok {
-		return p.status
+		return p.Status
+	}
+	if errors.Is(err, weir.ErrInvalidOptions) {
+		return http.StatusUnprocessableEntity
 	}
 	if errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
 		return http.StatusServiceUnavailable
@@ -177,16 +122,10 @@ func statusOf(err error) int {
 	return http.StatusConflict
 }
 
-// A failure is an answer with an error.
-type failure struct {
-	Status int    `json:"status"`
-	Text   string `json:"error"`
-}
-
 // fail answers with an error in the format of the page.
 func (d *Dashboard) fail(w http.ResponseWriter, f format, err error) {
 	status := statusOf(err)
 	p := d.page("")
 	p.Title = http.StatusText(status)
-	d.answer(w, f, status, "failure", p, failure{status, printableLines(err.Error())})
+	d.answer(w, f, status, "failure", p, problem{status, printableLines(err.Error())})
 }

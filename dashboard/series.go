@@ -123,7 +123,7 @@ const (
 // maxSampled bounds the limiters that have rates and a history, and the circuits whose changes are noticed.
 const maxSampled = 1000
 
-// A sampler remembers what snapshots alone do not show: counts of the past, and since when something is as it is.
+// A sampler keeps what one reading does not tell: earlier counts, and since when something is as it is.
 type sampler struct {
 	options   *Options
 	started   time.Time
@@ -131,7 +131,6 @@ type sampler struct {
 	circuits  map[pipeline.Source]circuitSeries
 	pipelines map[string]*pipelineSeries
 	stores    map[string]*rateMeter
-	troubles  map[string]time.Time // when a trouble was first seen, by what it is
 	jobs      ask.Asker[jobsAnswer]
 }
 

@@ -81,7 +81,7 @@ func TestSnapshot_Shadow(t *testing.T) {
 		require.Len(t, d.Trouble, 1)
 		assert.Equal(t, levelNotice, d.Trouble[0].Level)
 		assert.Equal(t, "would reject 2.3/s, and is in shadow mode", d.Trouble[0].Text)
-		assert.Zero(t, *d.Summary.Rejecting)
+		assert.Zero(t, d.Summary.Rejecting)
 		assert.Zero(t, *d.Summary.Rejected)
 		assert.Contains(t, s.get("/limiters.txt").Body.String(), "2.3 (shadow)")
 		assert.Contains(t, s.html("/limiters"), "in shadow mode")
@@ -90,7 +90,7 @@ func TestSnapshot_Shadow(t *testing.T) {
 		time.Sleep(tick + time.Millisecond)
 		synctest.Wait()
 		d = s.view("/overview.json")
-		assert.Equal(t, 1, *d.Summary.Rejecting)
+		assert.Equal(t, 1, d.Summary.Rejecting)
 		require.Len(t, d.Trouble, 2)
 
 		for range 20 { // a policy that is in no pipeline enforces the limiter
@@ -99,7 +99,7 @@ func TestSnapshot_Shadow(t *testing.T) {
 		}
 		time.Sleep(tick)
 		synctest.Wait()
-		assert.Equal(t, 2, *s.view("/overview.json").Summary.Rejecting)
+		assert.Equal(t, 2, s.view("/overview.json").Summary.Rejecting)
 	})
 }
 
@@ -361,7 +361,7 @@ func TestFieldsOf(t *testing.T) {
 func TestNewView_DoesNotWriteToTheSnapshot(t *testing.T) {
 	names := []string{"orders", "", ""}
 	snap := &snapshot{Limiters: []limiterState{{Name: "bucket", Pipelines: names[:1]}}, Files: []fileState{{Path: "weir.yaml", Pipelines: names[:1]}}}
-	v := newView(snap, pageOverview, query{Q: "bucket"}, formatJSON)
+	v := newView(snap, pageOverview, "bucket", formatJSON)
 	assert.Len(t, v.Limiters, 1)
 	assert.Empty(t, v.Files)
 	assert.Equal(t, []string{"orders", "", ""}, names)

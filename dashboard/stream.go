@@ -13,8 +13,6 @@ import (
 const (
 	// writeTimeout bounds the write of one update: a client that does not read is let go.
 	writeTimeout = 10 * time.Second
-	// heartbeat is the longest time between two writes, so that proxies and clients see that the stream is alive.
-	heartbeat = 10 * time.Second
 	// maxStreamAge is after how long a stream ends. The page opens another one, and the program's authentication is asked
 	// again.
 	maxStreamAge = 10 * time.Minute
@@ -45,9 +43,6 @@ func (d *Dashboard) serveStream(w http.ResponseWriter, r *http.Request) {
 	defer d.streams.Add(-1)
 	end := time.NewTimer(maxStreamAge)
 	defer end.Stop()
-	beat := time.NewTimer(heartbeat)
-	defer beat.Stop()
-	q := queryOf(r.URL.Query())
 	snap, err := d.snapshot(r.Context(), tick/2)
 	if err != nil {
 		return
@@ -55,10 +50,9 @@ func (d *Dashboard) serveStream(w http.ResponseWriter, r *http.Request) {
 	_, next := d.newest()
 	for {
 		if snap != nil {
-			if s.update(newView(snap, name, q, formatHTML), len(snap.Trouble)) != nil {
+			if s.update(newView(snap, name, filterOf(r), formatHTML), len(snap.Trouble)) != nil {
 				return
 			}
-			beat.Reset(heartbeat)
 		}
 		snap = nil
 		select {
@@ -71,11 +65,6 @@ func (d *Dashboard) serveStream(w http.ResponseWriter, r *http.Request) {
 			return
 		case <-next:
 			snap, next = d.newest()
-		case <-beat.C:
-			if s.write([]byte(": heartbeat\n\n")) != nil {
-				return
-			}
-			beat.Reset(heartbeat)
 		}
 	}
 }

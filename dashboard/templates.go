@@ -4,6 +4,7 @@ import (
 	"embed"
 	"fmt"
 	"html/template"
+	"reflect"
 	"strings"
 	texttemplate "text/template"
 	"time"
@@ -57,25 +58,13 @@ var functions = template.FuncMap{
 	"duration": func(d time.Duration) string { return durationtext.Of(roundUp(d)) },
 	"rate":     rateText,
 	"positive": func(rate *float64) bool { return orZero(rate) > 0 },
-	"count":    count,
+	"count":    func(n reflect.Value) string { return countText(reflect.Indirect(n).Int()) },
 	"keys":     func(n *int) string { return keysText(int64(*n)) },
-	"bar":      bar,
 	"spark":    spark,
 }
 
 // A moment is a time, and the time of the page that shows it.
 type moment struct{ Now, At time.Time }
-
-// bar draws how much of a limit is free.
-func bar(l limiterState) template.HTML {
-	if l.Available == nil || l.Limit <= 0 {
-		return ""
-	}
-	percent := int(min(max(float64(*l.Available)*100/float64(l.Limit), 0), 100))
-	//nolint:gosec // only numbers
-	return template.HTML(fmt.Sprintf(`<svg class="bar" aria-hidden="true" preserveAspectRatio="none" viewBox="0 0 100 5">`+
-		`<rect class="all" width="100" height="5"/><rect class="free" width="%d" height="5"/></svg>`, percent))
-}
 
 // spark draws the history of a limiter: what was granted, if that is known, and above it what was rejected.
 func spark(l limiterState) template.HTML {

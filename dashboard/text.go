@@ -48,14 +48,6 @@ func prefixed(prefix, text string) string {
 	return prefix + text
 }
 
-// prefixedBy returns text before suffix, or nothing if there is no text.
-func prefixedBy(text, suffix string) string {
-	if text == "" {
-		return ""
-	}
-	return text + suffix
-}
-
 // printable returns text without characters that change how other text is shown: control characters, and marks that turn
 // the direction of writing. A name in a terminal or a log must not look like another one, or move the cursor.
 func printable(text string) string {
@@ -133,22 +125,6 @@ func roundUp(d time.Duration) time.Duration {
 		return r
 	}
 	return d.Round(unit) + unit
-}
-
-// count returns a number of any type, or what a pointer to it leads to.
-func count(n any) string {
-	switch n := n.(type) {
-	case *int64:
-		return countText(*n)
-	case *int:
-		return countText(int64(*n))
-	case int:
-		return countText(int64(n))
-	case int64:
-		return countText(n)
-	default:
-		return fmt.Sprint(n)
-	}
 }
 
 // keysText returns how many keys there are, in words.

@@ -16,26 +16,17 @@ const (
 
 // troubles collects what an operator should look at.
 type troubles struct {
-	now         time.Time
-	all         []trouble
-	first, past map[string]time.Time // when the trouble of a limiter, pipeline or jobs was first seen
+	now time.Time
+	all []trouble
 }
 
 func (t *troubles) add(l level, what, name string, since time.Time, text string) {
 	t.all = append(t.all, trouble{Level: l, What: what, Name: name, Text: text, Since: utc(since)})
 }
 
-// since returns when a trouble that has no time of its own was first seen. It is forgotten when a snapshot does not have it.
-func (t *troubles) since(key string) time.Time {
-	if t.first[key] = t.past[key]; t.first[key].IsZero() {
-		t.first[key] = t.now
-	}
-	return t.first[key]
-}
-
 // addTrouble fills in the trouble of a snapshot, the worst first.
-func (s *sampler) addTrouble(snap *snapshot) {
-	t := &troubles{now: snap.Time, all: []trouble{}, first: map[string]time.Time{}, past: s.troubles}
+func (snap *snapshot) addTrouble() {
+	t := &troubles{now: snap.Time, all: []trouble{}}
 	for _, st := range snap.Stores {
 		if !st.Available {
 			t.add(st.level(), "store", st.Name, st.Since, "is away: "+st.Error)
@@ -62,10 +53,10 @@ func (s *sampler) addTrouble(snap *snapshot) {
 		t.addPipeline(snap, &snap.Pipelines[i])
 	}
 	if snap.JobsError != "" {
-		t.add(levelError, "jobs", "throttled jobs", t.since("jobs"), snap.JobsError)
+		t.add(levelError, "jobs", "throttled jobs", time.Time{}, snap.JobsError)
 	}
 	slices.SortStableFunc(t.all, func(a, b trouble) int { return cmp.Compare(b.Level, a.Level) })
-	s.troubles, snap.Trouble = t.first, t.all
+	snap.Trouble = t.all
 }
 
 // circuitTroubles are what is said of circuits that are not closed, by state.
@@ -85,7 +76,7 @@ func (t *troubles) addLimiter(l *limiterState) {
 		t.add(l.Level, "limiter", l.Name, l.Since, text)
 	}
 	if l.Note != "" {
-		t.add(levelNotice, "limiter", l.Name, t.since("limiter note "+l.Name), l.Note)
+		t.add(levelNotice, "limiter", l.Name, time.Time{}, l.Note)
 	}
 	if o := l.Override; o != nil {
 		t.add(levelNotice, "limiter", l.Name, o.Since, fmt.Sprintf("has other limits than the configuration until %s, by %s: %s", o.Until.Format(time.RFC3339), o.By, o.Reason))
@@ -96,18 +87,16 @@ func (t *troubles) addPipeline(snap *snapshot, p *pipelineState) {
 	if p.Error != "" {
 		t.add(levelError, "pipeline", p.Name, p.LastReload, fmt.Sprintf("was not reloaded, version %d stays: %s", p.Version, p.Error))
 	}
-	if p.Draining > 0 {
-		if since := t.since("draining " + p.Name); t.now.Sub(since) >= 30*time.Second {
-			t.add(levelNotice, "pipeline", p.Name, since, fmt.Sprintf("%d replaced versions still run executions", p.Draining))
-		}
+	if p.Draining > 0 && t.now.Sub(p.Built) >= 30*time.Second {
+		t.add(levelNotice, "pipeline", p.Name, p.Built, fmt.Sprintf("%d replaced versions still run executions", p.Draining))
 	}
 	if p.Note != "" {
-		t.add(levelNotice, "pipeline", p.Name, t.since("pipeline note "+p.Name), p.Note)
+		t.add(levelNotice, "pipeline", p.Name, time.Time{}, p.Note)
 	}
 	for _, e := range p.Events {
 		told := strings.HasPrefix(e.Name, "OnCircuit") || (e.Name == eventRejected || e.Name == eventShadowRejected) && limiterTold(snap, p.Name)
 		if e.Rate > 0 && !told {
-			t.add(levelWarning, "pipeline", p.Name, e.since, prefixedBy(e.Strategy, ": ")+e.Name+" "+rateText(e.Rate)+"/s"+prefixed(", the last: ", e.Text))
+			t.add(levelWarning, "pipeline", p.Name, e.since, strings.TrimPrefix(e.Strategy+": "+e.Name, ": ")+" "+rateText(e.Rate)+"/s"+prefixed(", the last: ", e.Text))
 		}
 	}
 }
@@ -124,7 +113,6 @@ func summarize(snap *snapshot) *summary {
 		Pipelines: len(snap.Pipelines), Limiters: len(snap.Limiters), Circuits: len(snap.Circuits), Stores: len(snap.Stores),
 		Granted: new(0.0), Rejected: new(0.0),
 	}
-	rejecting := 0
 	for _, p := range snap.Pipelines {
 		sum.Running += p.Running
 	}
@@ -138,11 +126,8 @@ func summarize(snap *snapshot) *summary {
 		}
 		sum.Rejected = addRate(sum.Rejected, l.RejectedRate)
 		if orZero(l.RejectedRate) > 0 {
-			rejecting++
+			sum.Rejecting++
 		}
-	}
-	if sum.Rejected != nil {
-		sum.Rejecting = &rejecting
 	}
 	for _, c := range snap.Circuits {
 		if c.State != "closed" {
@@ -163,17 +148,6 @@ func addRate(a, b *float64) *float64 {
 		return nil
 	}
 	return new(*a + *b)
-}
-
-// markOverrides notes in the pipelines which of their limiters are overridden.
-func (snap *snapshot) markOverrides() {
-	for _, l := range snap.Limiters {
-		for i := range snap.Pipelines {
-			if p := &snap.Pipelines[i]; l.Override != nil && slices.Contains(l.Pipelines, p.Name) {
-				p.Overridden = append(p.Overridden, l.Name)
-			}
-		}
-	}
 }
 
 // markShadow notes which limiters reject only in shadow mode: their pipelines report no other rejection, and as many of

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -20,185 +21,143 @@ const (
 	dataRows     = 1000
 )
 
-// A query is what the parameters of a page say.
-type query struct {
-	Q    string // what names contain
-	Sort string // trouble, name or rate
-}
+// A filter is what the names on a page contain.
+type filter string
 
-// sorts are the values of the parameter sort, the default first.
-var sorts = []string{"trouble", "name", "rate"}
-
-// maxFilter bounds the text that names are filtered by, in bytes. Without the rest of a longer text, a filter shows more.
+// maxFilter bounds a filter, in bytes. Without the rest of a longer text, a filter shows more.
 const maxFilter = 200
 
-func queryOf(v url.Values) query {
-	q := query{Q: strings.TrimSpace(firstBytes(v.Get("q"), maxFilter)), Sort: v.Get("sort")}
-	if !slices.Contains(sorts, q.Sort) {
-		q.Sort = sorts[0]
-	}
-	return q
+// filterOf returns the parameter q.
+func filterOf(r *http.Request) filter {
+	return filter(strings.TrimSpace(firstBytes(r.URL.Query().Get("q"), maxFilter)))
 }
 
-// values returns the parameters that are not the defaults.
-func (q query) values() url.Values {
-	v := url.Values{}
-	if q.Q != "" {
-		v.Set("q", q.Q)
+// Suffix returns what the addresses of pages with the same filter end in.
+func (f filter) Suffix() string {
+	if f == "" {
+		return ""
 	}
-	if q.Sort != sorts[0] {
-		v.Set("sort", q.Sort)
-	}
-	return v
+	return "?q=" + url.QueryEscape(string(f))
 }
 
-// Suffix returns what the addresses of pages with the same parameters end in.
-func (q query) Suffix() string {
-	if v := q.values(); len(v) > 0 {
-		return "?" + v.Encode()
-	}
-	return ""
+func (f filter) matches(words []string) bool {
+	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(strings.ToLower(w), strings.ToLower(string(f))) })
 }
 
-// matches reports whether one of the words contains the text of the query.
-func (q query) matches(words []string) bool {
-	return q.Q == "" || slices.ContainsFunc(words, func(w string) bool { return strings.Contains(strings.ToLower(w), strings.ToLower(q.Q)) })
-}
-
-// A rank is what rows are sorted by.
+// A rank is what rows are sorted by: the worst first.
 type rank struct {
 	level  level
 	urgent float64 // what comes first among those of one level
-	rate   float64
 	name   string
 }
 
-func (q query) compare(a, b rank) int {
-	byName := cmp.Compare(a.name, b.name)
-	switch q.Sort {
-	case "name":
-		return byName
-	case "rate":
-		return cmp.Or(cmp.Compare(b.rate, a.rate), byName)
-	default:
-		return cmp.Or(cmp.Compare(b.level, a.level), cmp.Compare(b.urgent, a.urgent), byName)
-	}
+func (a rank) compare(b rank) int {
+	return cmp.Or(cmp.Compare(b.level, a.level), cmp.Compare(b.urgent, a.urgent), cmp.Compare(a.name, b.name))
 }
 
 // A section is one part of a snapshot. Those with a title have a page of their own.
 type section struct {
 	name, title string
 	optional    bool // the first page leaves it out if the program has nothing of the kind
-	sorted      bool // by the query; else its rows have an order of their own
-	rows        list
+	// show filters, sorts and cuts the rows. It returns how many rows there were before the filter, and how many it has left
+	// out to have at most most. If most is 0, the snapshot has no rows of the section any more.
+	show func(s *snapshot, f filter, most int) (all, left int)
 }
 
-// A list is the rows of a section in a snapshot.
-type list interface {
-	empty(s *snapshot) bool
-	// show filters, sorts and cuts the rows, and returns how many are left out.
-	show(s *snapshot, q query, most int) (left int)
-	drop(s *snapshot)
-}
-
-// rowsOf is a list of a type of rows.
-type rowsOf[R any] struct {
-	of    func(s *snapshot) *[]R
-	words func(r R) []string // what the filter looks at
-	rank  func(r R) rank     // nil: the rows are not sorted
-}
-
-func (l rowsOf[R]) empty(s *snapshot) bool { return len(*l.of(s)) == 0 }
-func (l rowsOf[R]) drop(s *snapshot)       { *l.of(s) = nil }
-
-func (l rowsOf[R]) show(s *snapshot, q query, most int) (left int) {
-	all := l.of(s)
-	if *all == nil {
-		return 0
-	}
-	kept := []R{} // not in place: other pages show the same rows
-	for _, r := range *all {
-		if q.matches(l.words(r)) {
-			kept = append(kept, r)
+// rows returns the function show for a type of rows. words returns what the filter looks at. If rankOf is nil, the rows have
+// an order of their own.
+func rows[R any](of func(s *snapshot) *[]R, words func(r R) []string, rankOf func(r R) rank) func(*snapshot, filter, int) (int, int) {
+	return func(s *snapshot, f filter, most int) (all, left int) {
+		list := of(s)
+		if all = len(*list); most == 0 || *list == nil {
+			*list = nil
+			return all, 0
 		}
+		kept := []R{} // not in place: other pages show the same rows
+		for _, r := range *list {
+			if f.matches(words(r)) {
+				kept = append(kept, r)
+			}
+		}
+		if rankOf != nil {
+			slices.SortStableFunc(kept, func(a, b R) int { return rankOf(a).compare(rankOf(b)) })
+		}
+		left = max(len(kept)-most, 0)
+		*list = kept[:len(kept)-left]
+		return all, left
 	}
-	if l.rank != nil {
-		slices.SortStableFunc(kept, func(a, b R) int { return q.compare(l.rank(a), l.rank(b)) })
-	}
-	left = max(len(kept)-most, 0)
-	*all = kept[:len(kept)-left]
-	return left
 }
 
-// totals is the summary, which is neither filtered nor cut.
-type totals struct{}
-
-func (totals) empty(*snapshot) bool                  { return false }
-func (totals) drop(s *snapshot)                      { s.Summary = nil }
-func (totals) show(*snapshot, query, int) (left int) { return 0 }
+// showSummary is the function show of the summary, which is neither filtered nor cut.
+func showSummary(s *snapshot, _ filter, most int) (all, left int) {
+	if most == 0 {
+		s.Summary = nil
+	}
+	return 1, 0
+}
 
 // sections are in the order of the first page and of the menu.
 var sections = []section{
-	{name: "trouble", rows: rowsOf[trouble]{
-		of:    func(s *snapshot) *[]trouble { return &s.Trouble },
-		words: func(t trouble) []string { return []string{t.Name, t.What, t.Text} },
-	}},
-	{name: "summary", rows: totals{}},
-	{name: "limiters", title: "Limiters", sorted: true, rows: rowsOf[limiterState]{
-		of:    func(s *snapshot) *[]limiterState { return &s.Limiters },
-		words: func(l limiterState) []string { return append([]string{l.Name, l.Kind, l.Place}, l.Pipelines...) },
-		rank: func(l limiterState) rank {
-			granted, rejected := orZero(l.GrantedRate), orZero(l.RejectedRate)
-			urgent := math.Floor(math.Log10(max(rejected, 0.1))) // rows do not change places with each small change of a rate
-			return rank{l.Level, urgent, granted + rejected, l.Name}
+	{name: "trouble", show: rows(
+		func(s *snapshot) *[]trouble { return &s.Trouble },
+		func(t trouble) []string { return []string{t.Name, t.What, t.Text} },
+		nil,
+	)},
+	{name: "summary", show: showSummary},
+	{name: "limiters", title: "Limiters", show: rows(
+		func(s *snapshot) *[]limiterState { return &s.Limiters },
+		func(l limiterState) []string { return append([]string{l.Name, l.Kind, l.Place}, l.Pipelines...) },
+		func(l limiterState) rank { // rows do not change places with each small change of a rate
+			return rank{l.Level, math.Floor(math.Log10(max(orZero(l.RejectedRate), 0.1))), l.Name}
 		},
-	}},
-	{name: "pipelines", title: "Pipelines", sorted: true, rows: rowsOf[pipelineState]{
-		of: func(s *snapshot) *[]pipelineState { return &s.Pipelines },
-		words: func(p pipelineState) []string {
+	)},
+	{name: "pipelines", title: "Pipelines", show: rows(
+		func(s *snapshot) *[]pipelineState { return &s.Pipelines },
+		func(p pipelineState) []string {
 			words := []string{p.Name}
 			for _, s := range p.Strategies {
 				words = append(words, s.Name, s.Kind)
 			}
 			return words
 		},
-		rank: func(p pipelineState) rank { return rank{p.Level, 0, float64(p.Running), p.Name} },
-	}},
-	{name: "circuits", title: "Circuits", sorted: true, optional: true, rows: rowsOf[circuitState]{
-		of:    func(s *snapshot) *[]circuitState { return &s.Circuits },
-		words: func(c circuitState) []string { return []string{c.Source, c.State} },
-		rank:  func(c circuitState) rank { return rank{c.Level, 0, 0, c.Source} },
-	}},
-	{name: "keys", title: "Keys", optional: true, rows: rowsOf[limiterKeys]{
-		of: func(s *snapshot) *[]limiterKeys { return &s.Keys },
-		words: func(l limiterKeys) []string {
+		func(p pipelineState) rank { return rank{p.Level, 0, p.Name} },
+	)},
+	{name: "circuits", title: "Circuits", optional: true, show: rows(
+		func(s *snapshot) *[]circuitState { return &s.Circuits },
+		func(c circuitState) []string { return []string{c.Source, c.State} },
+		func(c circuitState) rank { return rank{c.Level, 0, c.Source} },
+	)},
+	{name: "keys", title: "Keys", optional: true, show: rows(
+		func(s *snapshot) *[]limiterKeys { return &s.Keys },
+		func(l limiterKeys) []string {
 			words := []string{l.Limiter}
 			for _, k := range l.Keys {
 				words = append(words, k.Key)
 			}
 			return words
 		},
-	}},
-	{name: "events", title: "Events", rows: rowsOf[eventState]{
-		of:    func(s *snapshot) *[]eventState { return &s.Events },
-		words: func(e eventState) []string { return []string{e.Name, e.Source, e.Text, e.User, e.Severity.String()} },
-	}},
-	{name: "stores", title: "Stores", sorted: true, optional: true, rows: rowsOf[storeState]{
-		of:    func(s *snapshot) *[]storeState { return &s.Stores },
-		words: func(s storeState) []string { return []string{s.Name} },
-		rank:  func(s storeState) rank { return rank{s.level(), 0, orZero(s.CallRate), s.Name} },
-	}},
-	{name: "files", title: "Configuration", optional: true, rows: rowsOf[fileState]{
-		of:    func(s *snapshot) *[]fileState { return &s.Files },
-		words: func(f fileState) []string { return append([]string{f.Path}, f.Pipelines...) },
-	}},
-	{name: "jobs", title: "Jobs", sorted: true, optional: true, rows: rowsOf[jobState]{
-		of:    func(s *snapshot) *[]jobState { return &s.Jobs },
-		words: func(j jobState) []string { return []string{j.Name, j.Type, j.Key} },
-		rank: func(j jobState) rank {
-			return rank{j.Level, float64(j.Waiters), float64(j.Waiters), targetOf(j.JobRef)}
-		},
-	}},
+		nil,
+	)},
+	{name: "events", title: "Events", show: rows(
+		func(s *snapshot) *[]eventState { return &s.Events },
+		func(e eventState) []string { return []string{e.Name, e.Source, e.Text, e.User, e.Severity.String()} },
+		nil,
+	)},
+	{name: "stores", title: "Stores", optional: true, show: rows(
+		func(s *snapshot) *[]storeState { return &s.Stores },
+		func(s storeState) []string { return []string{s.Name} },
+		func(s storeState) rank { return rank{s.level(), 0, s.Name} },
+	)},
+	{name: "files", title: "Configuration", optional: true, show: rows(
+		func(s *snapshot) *[]fileState { return &s.Files },
+		func(f fileState) []string { return append([]string{f.Path}, f.Pipelines...) },
+		nil,
+	)},
+	{name: "jobs", title: "Jobs", optional: true, show: rows(
+		func(s *snapshot) *[]jobState { return &s.Jobs },
+		func(j jobState) []string { return []string{j.Name, j.Type, j.Key} },
+		func(j jobState) rank { return rank{j.Level, float64(j.Waiters), targetOf(j.JobRef)} },
+	)},
 }
 
 // sectionOf returns the section that has a page of that name.
@@ -215,7 +174,7 @@ func sectionOf(page string) *section {
 type view struct {
 	*snapshot
 
-	Query    query  `json:"-"`
+	Filter   filter `json:"-"`
 	Overview bool   `json:"-"`
 	Parts    []part `json:"-"`
 }
@@ -228,12 +187,14 @@ type part struct {
 	Hidden  int // how many rows are left out
 }
 
-func newView(snap *snapshot, name string, q query, f format) *view {
+func newView(snap *snapshot, name string, q filter, f format) *view {
 	mine := *snap
-	v := &view{snapshot: &mine, Query: q, Overview: name == pageOverview}
+	v := &view{snapshot: &mine, Filter: q, Overview: name == pageOverview}
 	for _, s := range sections {
 		most := dataRows
 		switch {
+		case !v.Overview && s.name != name:
+			most = 0
 		case s.name == "trouble":
 			most = troubleRows
 		case v.Overview:
@@ -241,12 +202,9 @@ func newView(snap *snapshot, name string, q query, f format) *view {
 		case f == formatHTML:
 			most = pageRows
 		}
-		switch {
-		case !v.Overview && s.name != name:
-			s.rows.drop(&mine)
-		case v.Overview && s.optional && s.rows.empty(snap):
-		default: // a section that is only filtered stays, so that a page that is updated keeps its sections
-			v.Parts = append(v.Parts, part{v, s.name, s.rows.show(&mine, q, most)})
+		// A section that is only filtered stays, so that a page that is updated keeps its sections.
+		if all, left := s.show(&mine, q, most); most > 0 && (all > 0 || !v.Overview || !s.optional) {
+			v.Parts = append(v.Parts, part{v, s.name, left})
 		}
 	}
 	if !v.Overview && name != "jobs" {

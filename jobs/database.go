@@ -274,9 +274,10 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, reqs []*request
 	// not see what the transaction that had the lock before has written.
 	q.Queue("begin isolation level read committed")
 	q.Queue(d.sql.Settings)
-	q.Queue(d.sql.Lock, r.lock).Query(func(rows pgx.Rows) error { return d.readKeys(b, rows) })
+	q.Queue(d.sql.Lock, r.lock)
+	q.Queue(d.sql.Locked, r.lock).Query(func(rows pgx.Rows) error { return d.readKeys(b, rows) })
 	if len(r.dynamic) > 0 { // the limiter's row keeps out other batches, and these locks keep cleanUp from removing the keys
-		q.Queue(d.sql.LockWindows, r.windows)
+		q.Queue(d.sql.Lock, r.windows)
 	}
 	if len(releases) > 0 {
 		var id holderID

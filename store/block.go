@@ -41,7 +41,7 @@ func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Le
 	for {
 		ks := c.keys.lock(key, true)
 		if ks == nil {
-			return c.remote.take(ctx, key, n)
+			return c.remote.take(ctx, key, n, 0)
 		}
 		lease, ok := ks.answerLocally(n, false)
 		var fetch *blockFetch
@@ -53,17 +53,21 @@ func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Le
 		case ok:
 			return lease, nil
 		case fetch == nil:
-			return c.remote.take(ctx, key, n)
+			return c.remote.take(ctx, key, n, 0)
 		}
-		if err := calls.Wait(ctx, until, fetch.done); err != nil {
-			return limiter.Lease{}, err
+		err := calls.Wait(ctx, until, fetch.done)
+		if err == nil {
+			err = fetch.err
+		}
+		if c.o.Outage == FailOpen && errors.Is(err, ErrUnavailable) { // what it admits counts if the store answers late
+			c.s.background.Go(func() { _, _ = c.remote.take(c.s.background.Context(), key, n, 0) })
 		}
 		ctx = answerby.With(ctx, until) // a second question has no more time
 		switch {
-		case fetch.err != nil:
-			return limiter.Lease{}, fetch.err
+		case err != nil:
+			return limiter.Lease{}, err
 		case fetch.late:
-			return c.remote.take(ctx, key, n)
+			return c.remote.take(ctx, key, n, 0)
 		case fetch.rejected && int64(n) >= fetch.least:
 			c.s.count.decisions.Add(1)
 			return custom.Rejected(fetch.wait, ""), nil
@@ -170,13 +174,6 @@ func (ks *keyState) borrowed(now time.Time) int64 {
 		return 0
 	}
 	return ks.blocks.Left(now)
-}
-
-func grantedFromBlock(ks *keyState, n int, tag int64) limiter.Lease {
-	if n == 0 {
-		return custom.Granted(0, nil)
-	}
-	return custom.GrantedBy(blockOwner{ks}, n, tag)
 }
 
 // blockOwner owns the leases of permits granted from blocks.

@@ -16,6 +16,16 @@ func KeyStates(p *Partitioned) (n int) {
 // PretendKeys makes the limiter behave as if it remembered n more keys.
 func PretendKeys(p *Partitioned, n int64) { p.c.keys.count.Add(n) }
 
+// FillLocally fills the limiter that answers without the store with another key.
+func FillLocally(l *Limiter) {
+	f := &l.c.fallback
+	f.limits = f.inForce()
+	f.limiter, _ = limiter.NewPartitioned(func(key string) limiter.Partition[string] {
+		return limiter.Partition[string]{Key: key, New: limiter.FactoryFor[string](f.limits)}
+	}, &limiter.PartitionedOptions{MaxPartitions: 1})
+	_, _ = f.limiter.TryAcquire(context.Background(), "other", 1)
+}
+
 // JoinLate joins the queue as a caller whose request for n permits was checked a moment ago.
 func JoinLate(l *Limiter, n int) limiter.Lease {
 	_, lease := l.c.keys.join(context.Background(), "", n, limiter.Lease{}, byKeyState)

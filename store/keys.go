@@ -252,7 +252,7 @@ func (ks *keyState) answerLocally(n int, peek bool) (limiter.Lease, bool) {
 	case !peek:
 		if tag, ok := ks.blocks.Take(int64(n), now); ok {
 			ks.c.s.count.fromBlocks.Add(1)
-			return grantedFromBlock(ks, n, tag), true
+			return custom.GrantedBy(blockOwner{ks}, n, tag), true
 		}
 	}
 	if weight(n) < ks.rejection.least || !now.Before(ks.rejection.until) {

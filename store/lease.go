@@ -190,8 +190,8 @@ func (l *heldLease) send(release bool) {
 func (l *heldLease) answered(q *calls.Call) {
 	l.mu.Lock()
 	lost := q.Op == calls.Renew && !q.Reply.OK && !l.released
-	if q.Reply.OK && q.Op == calls.Renew {
-		l.validUntil = q.Sent.Add(l.c.o.LeaseTTL)
+	if until := q.Sent.Add(l.c.o.LeaseTTL); q.Reply.OK && q.Op == calls.Renew && until.After(l.validUntil) {
+		l.validUntil = until
 	}
 	l.mu.Unlock()
 	if lost && l.end() {

@@ -66,6 +66,24 @@ func TestLease_ShortNextToLong(t *testing.T) {
 	})
 }
 
+// A renewal that hangs for CallTimeout loses no lease, although that is nearly as long as the TTL.
+func TestLease_RenewalHangs(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		lease := w.granted(w.concurrency(1, 0, store.Options{}, short(600*time.Millisecond)), 1)
+		var renewals atomic.Int32
+		w.hook(func(method string) error {
+			if method == "Renew" && renewals.Add(1)%9 == 1 {
+				time.Sleep(time.Second)
+			}
+			return nil
+		}, nil)
+		w.pass(time.Minute)
+		require.False(t, isLost(lease))
+		w.hook(nil, nil)
+		w.pass(time.Second)
+	})
+}
+
 // A lease that cannot be renewed is reported as lost no later than others can have its permits. Its release has no
 // effect then.
 func TestLease_Lost(t *testing.T) {

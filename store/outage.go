@@ -13,8 +13,8 @@ import (
 var OutageKey = limiter.NewMetadataKey[error]("STORE_OUTAGE")
 
 // takeOrFallBack asks the store, or answers by the outage policy. The error is the context's, [limiter.ErrClosed], or an
-// [limiter.ErrPermitCount] if the limit was lowered below n meanwhile.
-func (c *core) takeOrFallBack(ctx context.Context, key string, n int, waiting bool) (limiter.Lease, error) {
+// [limiter.ErrPermitCount] if the limit was lowered below n meanwhile. It takes none unless so many more are left for the queue.
+func (c *core) takeOrFallBack(ctx context.Context, key string, n int, queued int64, waiting bool) (limiter.Lease, error) {
 	var lease limiter.Lease
 	var err error
 	switch {
@@ -23,7 +23,7 @@ func (c *core) takeOrFallBack(ctx context.Context, key string, n int, waiting bo
 	case c.o.Block > 1:
 		lease, err = c.takeFromBlock(ctx, key, n)
 	default:
-		lease, err = c.remote.take(ctx, key, n)
+		lease, err = c.remote.take(ctx, key, n, queued)
 	}
 	return c.orFallBack(key, n, false, lease, err)
 }
@@ -58,7 +58,7 @@ func (c *core) withoutStore(key string, n int, peek bool, err error) limiter.Lea
 		}
 		own, failed := try(context.Background(), key, n)
 		switch {
-		case failed != nil: // n is above the share, or the limiter was closed just now
+		case failed != nil, own.Reason() == limiter.ReasonPartitionLimit: // n is above the share, or the limiter is full or closed
 		case own.Acquired() && c.leased && !peek:
 			lease = custom.Granted(n, func() {
 				own.Release()

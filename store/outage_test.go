@@ -310,6 +310,38 @@ func TestOutage_AnswerBy(t *testing.T) {
 	}
 }
 
+// So it is with what the policy has admitted while a block was fetched.
+func TestOutage_AnswerByAndBlock(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(10_000, 1, time.Hour, 0, &store.LimiterOptions{Outage: store.FailOpen, Block: 20})
+		w.granted(l, 1)
+		w.Delay(100 * time.Millisecond)
+		for range 50 {
+			require.True(t, must(l.TryAcquire(answerby.With(w.ctx, time.Now().Add(15*time.Millisecond)), 1))(t).Acquired())
+		}
+		w.Delay(0)
+		w.pass(3 * time.Second)
+		require.LessOrEqual(t, l.Statistics().AvailablePermits, int64(10_000-51))
+	})
+}
+
+// A caller who waits is rejected if the local limiter has no room for the key, and does not ask it all the time.
+func TestOutage_FallBackLocallyWithoutRoom(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(1, 1, time.Hour, 5, &store.LimiterOptions{Outage: store.FallBackLocally, LocalShare: 1})
+		w.granted(l, 1)
+		waiting := w.acquire(l, 1)
+		w.waits(waiting)
+		store.FillLocally(l)
+		w.hooked.Fail(errDead)
+		for range 3 {
+			l.Statistics() // a call finds out
+		}
+		w.pass(time.Second)
+		require.Equal(t, limiter.ReasonUnavailable, waiting.lease.Reason())
+	})
+}
+
 // A rejection from before what came too late was given back is not remembered, even if its caller is slow.
 func TestOutage_AnswerByAndCacheRejections(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

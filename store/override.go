@@ -44,8 +44,9 @@ const (
 // QueueOrder change for this instance only. Reconfigure usually takes two round trips, and at most ten times
 // Options.CallTimeout.
 //
-// The error is a [weir.OptionsError], also if o is of another kind, [limiter.ErrClosed] or [ErrUnavailable]; after an error
-// nothing has changed.
+// The error is a [weir.OptionsError], also if o is of another kind, [limiter.ErrClosed] or [ErrUnavailable]. After an error
+// nothing has changed, unless the store has carried out a call whose answer was lost; then the limits are in force at the
+// next call to the store.
 func (h *handle) Reconfigure(o limiter.Options) error {
 	l, err := h.checkNew(new(validate.Problems), o)
 	if err != nil {

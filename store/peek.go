@@ -33,7 +33,8 @@ func (c *core) peek(ctx context.Context, key string, n int) (limiter.Lease, erro
 		return limiter.Lease{}, err
 	}
 	key = storedKey(key)
-	if lease, by := c.keys.tryLocally(key, n, false, true); by == byKeyState {
+	lease, by, queued := c.keys.tryLocally(key, n, false, true)
+	if by == byKeyState {
 		return lease, nil
 	}
 	free, q, err := c.remote.askFree(ctx, key)
@@ -42,10 +43,10 @@ func (c *core) peek(ctx context.Context, key string, n int) (limiter.Lease, erro
 	}
 	wait := time.Duration(0)
 	if !c.leased {
-		wait = q.Wait(int64(n) - c.keys.borrowed(key)) // what is borrowed need not be available in the store
+		wait = q.Wait(int64(n) + queued - c.keys.borrowed(key)) // what is borrowed need not be available in the store
 	}
 	switch {
-	case wait == 0 && (!c.leased || free >= weight(n)):
+	case wait == 0 && (!c.leased || free >= weight(n)+queued):
 		return custom.Granted(n, nil), nil
 	case c.o.Block > 1:
 		return c.orFallBack(key, n, true, custom.Rejected(wait, ""), nil)

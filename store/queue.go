@@ -66,10 +66,11 @@ func (c *core) tryAcquire(ctx context.Context, key string, n int) (limiter.Lease
 		return limiter.Lease{}, err
 	}
 	stored := storedKey(key)
-	if lease, from := c.keys.tryLocally(stored, n, false, false); from == byKeyState {
+	lease, by, queued := c.keys.tryLocally(stored, n, false, false)
+	if by == byKeyState {
 		return c.countLease(key, lease), nil
 	}
-	lease, err := c.takeOrFallBack(ctx, stored, n, false)
+	lease, err := c.takeOrFallBack(ctx, stored, n, queued, false)
 	if err != nil {
 		return limiter.Lease{}, err
 	}
@@ -82,11 +83,11 @@ func (c *core) acquire(ctx context.Context, key string, n int) (limiter.Lease, e
 		return limiter.Lease{}, err
 	}
 	stored := storedKey(key)
-	lease, by := c.keys.tryLocally(stored, n, c.limits().QueueLimit > 0, false)
+	lease, by, queued := c.keys.tryLocally(stored, n, c.limits().QueueLimit > 0, false)
 	for {
 		if by == byStore {
 			var err error
-			if lease, err = c.takeOrFallBack(ctx, stored, n, c.limits().QueueLimit > 0); err != nil {
+			if lease, err = c.takeOrFallBack(ctx, stored, n, queued, c.limits().QueueLimit > 0); err != nil {
 				return limiter.Lease{}, err
 			}
 		}
@@ -112,34 +113,34 @@ func isFinal(lease limiter.Lease) bool {
 }
 
 // tryLocally answers without the store. If the store must decide, it returns byStore and no lease. canWait reports whether the
-// caller waits if it is rejected. With peek, nothing is taken or counted.
-func (table *keyTable) tryLocally(key string, n int, canWait, peek bool) (limiter.Lease, decider) {
+// caller waits if it is rejected. With peek, nothing is taken or counted. queued is how many permits must be left for the queue.
+func (table *keyTable) tryLocally(key string, n int, canWait, peek bool) (_ limiter.Lease, by decider, queued int64) {
 	c := table.c
 	ks := table.lock(key, canWait && c.leased) // the turns at leases count from the first one
 	if ks == nil {
-		return limiter.Lease{}, byStore
+		return limiter.Lease{}, byStore, 0
 	}
 	defer ks.mu.Unlock()
 	if n > 0 && !ks.queue.Empty() && c.limits().QueueOrder == limiter.OldestFirst {
-		by, now := byKeyState, time.Now()
-		if ks.hasTurns(now) && ks.lastAnswer.available(ks.queue.Permits()+int64(n), now) {
+		queued, now := ks.queue.Permits(), time.Now()
+		if by = byKeyState; c.o.Block <= 1 && ks.hasTurns(now) && ks.lastAnswer.available(queued+int64(n), now) {
 			by = byTurn // and not permits, which the queue waits for
 		}
-		return custom.Rejected(ks.queue.waitBehind(n), ""), by
+		return custom.Rejected(ks.queue.waitBehind(n), ""), by, queued
 	}
 	if lease, ok := ks.answerLocally(n, peek); ok {
-		return lease, byKeyState
+		return lease, byKeyState, 0
 	}
 	if canWait && n > 0 && !ks.away() {
 		now := time.Now()
 		switch {
 		case ks.lastAnswer.rejects(int64(n), now):
-			return custom.Rejected(ks.lastAnswer.untilAvailable(int64(n), now), ""), byKeyState
+			return custom.Rejected(ks.lastAnswer.untilAvailable(int64(n), now), ""), byKeyState, 0
 		case ks.hasTurns(now):
-			return custom.Rejected(0, ""), byTurn
+			return custom.Rejected(0, ""), byTurn, 0
 		}
 	}
-	return limiter.Lease{}, byStore
+	return limiter.Lease{}, byStore, 0
 }
 
 // join puts a rejected caller into the queue, or rejects it with a reason.
@@ -341,7 +342,7 @@ func (q *queue) askFor(ws []*waiter) (take func(i int) (limiter.Lease, error)) {
 	c, key := q.ks.c, q.ks.key
 	ctx := c.s.background.Context()
 	if c.leased || c.o.Block > 1 { // leases have no order in a call, and blocks are asked for by the key
-		return func(i int) (limiter.Lease, error) { return c.takeOrFallBack(ctx, key, ws[i].Permits, true) }
+		return func(i int) (limiter.Lease, error) { return c.takeOrFallBack(ctx, key, ws[i].Permits, 0, true) }
 	}
 	requests := make([]backend.Request, len(ws))
 	for i, w := range ws {

@@ -26,6 +26,26 @@ func TestQueue_PollsWithoutListening(t *testing.T) {
 	})
 }
 
+// TryAcquire leaves to the queue what it waits for, also while the queue waits for its turn.
+func TestQueue_TryAcquireOvertakesNone(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.Delay(2 * time.Millisecond)
+		a, b := w.bucket(10, 10, time.Second, 20, nil), w.bucket(10, 10, time.Second, 20, nil)
+		for range 3 {
+			w.pass(time.Second - 5*time.Millisecond)
+			for w.try(b, 1).Acquired() {
+			}
+			for first := w.acquire(a, 2); !first.done.Load(); {
+				if n := int(b.Statistics().AvailablePermits); n > 1 {
+					w.try(b, n-1)
+				}
+				overtook := !first.done.Load() && w.try(a, 1).Acquired()
+				require.False(t, overtook && !first.done.Load())
+			}
+		}
+	})
+}
+
 func TestQueue_LimitLoweredElsewhere(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a, b := w.bucket(10, 1, time.Hour, 20, nil), w.bucket(10, 1, time.Hour, 20, nil)

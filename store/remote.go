@@ -97,17 +97,25 @@ func (r *remote) takeMore(key string, n int64, onAnswer func(q *calls.Call)) {
 	r.c.s.calls.Send(q)
 }
 
-// take asks the store for n permits.
-func (r *remote) take(ctx context.Context, key string, n int) (limiter.Lease, error) {
-	q, err := r.ask(ctx, key, backend.Request{Min: int64(n), Max: int64(n)})
+// take asks the store for n permits, which it gets if as many as are queued are left for the queue.
+func (r *remote) take(ctx context.Context, key string, n int, queued int64) (limiter.Lease, error) {
+	requests := []backend.Request{{Min: int64(n) + queued}, {Min: int64(n), Max: int64(n), IfPrevious: true}} // the first takes none
+	if queued == 0 {
+		requests = []backend.Request{{Min: int64(n), Max: int64(n)}}
+	}
+	q, err := r.ask(ctx, key, requests...)
 	if err != nil {
 		return limiter.Lease{}, err
 	}
 	r.c.s.count.decisions.Add(1)
-	if q.Granted[0] == backend.Rejected || r.c.o.Block > 1 { // every answer tells blocks what time it is in the store
+	rejected := q.Granted[0] == backend.Rejected
+	if rejected || r.c.o.Block > 1 { // every answer tells blocks what time it is in the store
 		r.c.keys.learn(q)
 	}
-	return r.leaseFor(q, 0), nil
+	if rejected {
+		return r.leaseFor(q, 0), nil
+	}
+	return r.leaseFor(q, len(requests)-1), nil
 }
 
 // leaseFor returns the answer to a request.

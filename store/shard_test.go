@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
 )
@@ -246,6 +247,16 @@ func TestDefinitionError_StaysWithTheLimiter(t *testing.T) {
 			w.granted(l, 1)
 		}
 		require.NoError(t, known.Reconfigure(bucketOf(500, 1, time.Hour, 0)))
+	})
+}
+
+// A stored definition by which nothing can be decided fails its limiter, and not the process.
+func TestDefinitionError_WithoutPeriod(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		broken := &backend.Definition{Name: "bucket", Version: 1, Schedule: rate.Schedule{Kind: rate.TokenBucket, Permits: 5}}
+		require.True(t, must(w.Define(w.ctx, 0, broken))(t))
+		err, _ := store.OutageKey.From(w.rejected(w.bucket(10, 1, time.Hour, 0, nil), 1))
+		require.ErrorIs(t, err, backend.ErrDefinition)
 	})
 }
 

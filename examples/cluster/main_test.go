@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/stretchr/testify/require"
 	"github.com/weir-go/weir/tools/testserver"
 )
 
@@ -25,9 +26,7 @@ func TestEveryWindowGrantsExactlyTheLimit(t *testing.T) {
 	if errors.Is(err, testserver.ErrNotFound) && os.Getenv("WEIR_REQUIRE_SERVERS") != "1" {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out.String())
-	}
+	require.NoError(t, err, out.String())
 	if n := strings.Count(out.String(), "60 of 60"); n != windows {
 		t.Errorf("%d of %d windows granted 60\n%s", n, windows, out.String())
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/weir-go/weir/jobs"
@@ -66,14 +67,10 @@ func runProgram(t *testing.T, out *strings.Builder, p program) {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	conn, err := pgx.Connect(t.Context(), server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer conn.Close(t.Context())
 	var left bool
-	if err := conn.QueryRow(t.Context(), `select to_regnamespace($1) is not null`, seen.schema).Scan(&left); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, conn.QueryRow(t.Context(), `select to_regnamespace($1) is not null`, seen.schema).Scan(&left))
 	if seen.schema == "" || left {
 		t.Errorf("the schema %q is still there", seen.schema)
 	}

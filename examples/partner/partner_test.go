@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/tools/testserver"
 )
@@ -34,9 +36,7 @@ func runCommand(t *testing.T, arguments ...string) (out string, status int) {
 func assertHas(t *testing.T, text string, all ...string) {
 	t.Helper()
 	for _, want := range all {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is not in\n%s", want, text)
-		}
+		assert.Contains(t, text, want)
 	}
 }
 
@@ -58,16 +58,14 @@ func TestDemo(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, err)
 }
 
 func TestCommand_CannotRun(t *testing.T) {
 	t.Setenv(postgresURL, "postgres://user:secret@127.0.0.1:1/none")
-	if out, status := runCommand(t); status != 2 || strings.Contains(out, "secret") {
-		t.Errorf("no server: status %d\n%s", status, out)
-	}
+	out, status := runCommand(t)
+	assert.Equal(t, 2, status)
+	assert.NotContains(t, out, "secret")
 	t.Setenv(postgresURL, "")
 	for _, c := range []struct{ arguments, want string }{
 		{"-variant fast", "must be one of weir, nowait, exclusion, upsert"},
@@ -78,9 +76,8 @@ func TestCommand_CannotRun(t *testing.T) {
 		{"load -targets 127.0.0.1:1", "POST 127.0.0.1:1/items/create"},
 	} {
 		out, status := runCommand(t, strings.Fields(c.arguments)...)
-		if assertHas(t, out, c.want); status != 2 {
-			t.Errorf("%s: status %d", c.arguments, status)
-		}
+		assertHas(t, out, c.want)
+		assert.Equal(t, 2, status, c.arguments)
 	}
 }
 
@@ -88,9 +85,7 @@ func TestCommand_CannotRun(t *testing.T) {
 func startInstance(t *testing.T, variantName string, log io.Writer) (url, schema string, end func()) {
 	t.Helper()
 	var v variant
-	if err := v.UnmarshalText([]byte(variantName)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, v.UnmarshalText([]byte(variantName)))
 	schema = strings.ToLower(strings.ReplaceAll(t.Name(), "/", "_"))
 	o := serveOptions{
 		listen: "127.0.0.1:0", postgres: testserver.Postgres(t).URL, schema: schema, name: "one", variant: v,
@@ -102,12 +97,11 @@ func startInstance(t *testing.T, variantName string, log io.Writer) (url, schema
 	end = sync.OnceFunc(func() {
 		cancel()
 		err := <-served
-		if e := inPostgres(ctx, o.postgres, func(ctx context.Context, c *pgx.Conn) error {
+		e := inPostgres(ctx, o.postgres, func(ctx context.Context, c *pgx.Conn) error {
 			_, err := c.Exec(ctx, "drop schema if exists "+schema+" cascade")
 			return err
-		}); err != nil || e != nil {
-			t.Error(err, e)
-		}
+		})
+		assert.NoError(t, errors.Join(err, e))
 	})
 	t.Cleanup(end)
 	select {
@@ -123,19 +117,13 @@ func startInstance(t *testing.T, variantName string, log io.Writer) (url, schema
 func send(t *testing.T, method, url, body string) (status int, header http.Header, text string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer resp.Body.Close()
 	read, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return resp.StatusCode, resp.Header, string(read)
 }
 
@@ -179,11 +167,10 @@ func TestInstance(t *testing.T) {
 		{"GET", "/healthz", "", 200, ""},
 	} {
 		status, header, body := sendUntil(t, c.status, c.method, url+c.path, c.body)
-		if status != c.status || !strings.HasPrefix(body, c.want) {
-			t.Errorf("%s %s: %d %s", c.method, c.path, status, body)
-		}
-		if status == 429 && header.Get("Retry-After") != "2" {
-			t.Errorf("Retry-After is %q", header.Get("Retry-After"))
+		assert.Equal(t, c.status, status, "%s %s: %s", c.method, c.path, body)
+		assert.True(t, strings.HasPrefix(body, c.want), body)
+		if status == http.StatusTooManyRequests {
+			assert.Equal(t, "2", header.Get("Retry-After"))
 		}
 	}
 	_, _, metrics := send(t, "GET", url+"/metrics", "")
@@ -194,25 +181,21 @@ func TestInstance(t *testing.T) {
 		`http_server_request_duration_seconds_count{http_request_method="GET",http_response_status_code="429",http_route="/items/{user}",url_scheme="http"} `,
 		`target_info{service_instance_id="one",service_name="partner"} 1`)
 	end()
-	if traces := <-exported; !strings.HasPrefix(traces, "/v1/traces ") || !strings.Contains(traces, getRoute) {
-		t.Errorf("%q", traces)
-	}
+	traces := <-exported
+	assert.True(t, strings.HasPrefix(traces, "/v1/traces "))
+	assert.Contains(t, traces, getRoute)
 	logged := map[float64]bool{}
 	for line := range strings.Lines(log.String()) {
 		var l map[string]any
-		if err := json.Unmarshal([]byte(line), &l); err != nil {
-			t.Fatal(err)
-		}
-		if l["instance"] != "one" || len(fmt.Sprint(l["trace_id"])) != 32 {
-			t.Error(line)
-		}
+		require.NoError(t, json.Unmarshal([]byte(line), &l))
+		assert.Equal(t, "one", l["instance"])
+		assert.Len(t, l["trace_id"], 32, line)
 		if l["msg"] == "request" {
 			logged[l["status"].(float64)] = true
 		}
 	}
-	if !logged[200] || !logged[201] || !logged[429] || !strings.Contains(log.String(), "OnRateLimiterRejected") {
-		t.Error(log.String())
-	}
+	assert.Subset(t, logged, map[float64]bool{200: true, 201: true, 429: true})
+	assert.Contains(t, log.String(), "OnRateLimiterRejected")
 }
 
 // Every variant grants requests of each user, and rejects others.
@@ -222,9 +205,8 @@ func TestVariants(t *testing.T) {
 			url, _, _ := startInstance(t, v.name, io.Discard)
 			for _, user := range []string{"ann", "bob"} {
 				for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
-					if got, _, body := sendUntil(t, want, "GET", url+"/items/"+user, ""); got != want {
-						t.Errorf("%s: %d %s, want %d", user, got, body, want)
-					}
+					got, _, body := sendUntil(t, want, "GET", url+"/items/"+user, "")
+					assert.Equal(t, want, got, body)
 				}
 			}
 		})
@@ -249,12 +231,9 @@ func TestVariants_Fail(t *testing.T) {
 				send(t, "GET", url+"/items/user-1", "")
 			}
 			c2, err := pgx.Connect(t.Context(), testserver.Postgres(t).URL)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := c2.Exec(t.Context(), "begin; "+fmt.Sprintf(c.hold, schema)); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
+			_, err = c2.Exec(t.Context(), "begin; "+fmt.Sprintf(c.hold, schema))
+			require.NoError(t, err)
 			var holding sync.WaitGroup
 			holding.Go(func() {
 				if c.wait > 0 {
@@ -265,9 +244,8 @@ func TestVariants_Fail(t *testing.T) {
 			out, status := runCommand(t, "load", "-targets", url, "-for", "300ms")
 			holding.Wait()
 			_ = c2.Close(context.Background())
-			if assertHas(t, out, c.want...); status != 0 {
-				t.Errorf("status %d", status)
-			}
+			assertHas(t, out, c.want...)
+			assert.Zero(t, status)
 		})
 	}
 }
@@ -283,9 +261,7 @@ func awaitLocks(t *testing.T, n int) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, err)
 }
 
 // A fakeService answers as two instances that share a limit, without a network: with fake time.
@@ -377,9 +353,7 @@ func TestLoad(t *testing.T) {
 					targets: []target{{"one", "http://one"}, {"two", "http://two"}}, length: 6 * time.Second,
 					client: &http.Client{Transport: c.service}, out: &out,
 				}
-				if err := l.measure(ctx); !errors.Is(err, c.err) {
-					t.Errorf("%v\n%s", err, out.String())
-				}
+				require.ErrorIs(t, l.measure(ctx), c.err, out.String())
 				assertHas(t, out.String(), c.want...)
 			})
 		})
@@ -400,9 +374,7 @@ func TestLoad_Due(t *testing.T) {
 				n++
 			}
 		}
-		if n < want-1 || n > want+1 {
-			t.Errorf("%d requests in second %d, want %d", n, second, want)
-		}
+		assert.InDelta(t, want, n, 1, "in second %d", second)
 	}
 }
 
@@ -432,8 +404,6 @@ func TestJudge(t *testing.T) {
 		},
 	} {
 		others := []sample{{rejected: true}, {post: true}, {failure: "55P03"}}
-		if got := judge(append(others, c.grants...), time.Unix(0, 0)); got != c.want {
-			t.Errorf("%s:\n%+v, want\n%+v", name, got, c.want)
-		}
+		assert.Equal(t, c.want, judge(append(others, c.grants...), time.Unix(0, 0)), name)
 	}
 }

@@ -6,15 +6,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestEveryCallComesThroughAtTheLimitersPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		began := time.Now()
-		if err := run(t.Context(), &out); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, run(t.Context(), &out))
 		text := out.String()
 		if took := time.Since(began); took != 1770*time.Millisecond {
 			t.Errorf("took %v: seven calls at four a second take 1.75s, and the work 20ms", took)

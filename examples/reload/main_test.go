@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 )
 
 func TestTheRateFollowsTheFile(t *testing.T) {
@@ -21,9 +23,7 @@ func TestTheRateFollowsTheFile(t *testing.T) {
 func follow(t *testing.T) {
 	var out bytes.Buffer
 	began := time.Now()
-	if err := run(t.Context(), &out); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, run(t.Context(), &out))
 	if took := time.Since(began); took > 15*time.Second {
 		t.Errorf("took %v", took)
 	}

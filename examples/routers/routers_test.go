@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/transport/weirhttp"
 )
@@ -28,9 +29,7 @@ var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.
 func newLimits(t *testing.T, global int, route weirhttp.Key) *weirhttp.Limits {
 	t.Helper()
 	perRoute, err := weirhttp.PerKey(limiter.FactoryFor[string](anHour(1)), &limiter.PartitionedOptions{MaxPartitions: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = perRoute.Close() })
 	l, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{
 		Global: weirhttp.Policy{Limit: weirhttp.Of(bucket(t, global))},
@@ -40,9 +39,7 @@ func newLimits(t *testing.T, global int, route weirhttp.Key) *weirhttp.Limits {
 			"per-route": {Limit: weirhttp.ByKey(perRoute, route)},
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return l
 }
 
@@ -53,9 +50,7 @@ func anHour(n int) limiter.TokenBucketOptions {
 func bucket(t *testing.T, n int) *limiter.TokenBucket {
 	t.Helper()
 	b, err := limiter.NewTokenBucket(anHour(n))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = b.Close() })
 	return b
 }
@@ -66,12 +61,8 @@ func expect(t *testing.T, h http.Handler, path string, statuses ...int) {
 	for i, want := range statuses {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-		if w.Code != want {
-			t.Errorf("GET %s, request %d: %d, not %d", path, i+1, w.Code, want)
-		}
-		if rejected := w.Code == http.StatusTooManyRequests; rejected != (w.Header().Get("Retry-After") != "") {
-			t.Errorf("GET %s, request %d: %d with Retry-After %q", path, i+1, w.Code, w.Header().Get("Retry-After"))
-		}
+		assert.Equal(t, want, w.Code, "GET %s, request %d", path, i+1)
+		assert.Equal(t, w.Code == http.StatusTooManyRequests, w.Header().Get("Retry-After") != "", "GET %s, request %d", path, i+1)
 	}
 }
 
@@ -88,8 +79,6 @@ func expectMeasured(t *testing.T, h http.Handler, r *recorder, want map[string]s
 	for path, recorded := range want {
 		*r = nil
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil))
-		if !slices.Equal(*r, []string{recorded}) {
-			t.Errorf("GET %s: %q, not %q", path, *r, recorded)
-		}
+		assert.Equal(t, recorder{recorded}, *r, "GET %s", path)
 	}
 }

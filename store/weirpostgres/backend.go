@@ -1,6 +1,7 @@
 package weirpostgres
 
 import (
+	"cmp"
 	"context"
 	"hash/maphash"
 
@@ -40,10 +41,7 @@ var _ backend.Backend = (*Backend)(nil)
 // NewBackend returns a Backend that uses the pool, which it does not close. If options is nil, the defaults apply. It sends
 // nothing: the first call shows whether the schema exists. Close the pool after the Backend.
 func NewBackend(pool *pgxpool.Pool, options *BackendOptions) (*Backend, error) {
-	var o BackendOptions
-	if options != nil {
-		o = *options
-	}
+	o := *cmp.Or(options, new(BackendOptions))
 	var p validate.Problems
 	if pool == nil {
 		p.Add("pool", nil, "must not be nil")

@@ -38,13 +38,7 @@ const (
 // appendRequests appends requests as the function decide takes them.
 func appendRequests(n []int64, requests []backend.Request) []int64 {
 	for _, r := range requests {
-		op := int64(r.Op)
-		if r.IfPrevious {
-			op |= flagIfPrevious
-		}
-		if r.Block {
-			op |= flagBlock
-		}
+		op := int64(r.Op) + bit(r.IfPrevious)*flagIfPrevious + bit(r.Block)*flagBlock
 		n = append(n, op, r.Min, r.Max, bounded(r.Receipt.Line), bounded(r.Receipt.Taken))
 	}
 	return n

@@ -1,6 +1,8 @@
 package weirpostgres
 
 import (
+	"cmp"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weir-go/weir/store"
@@ -22,10 +24,7 @@ type Options struct {
 //
 // All instances with the same database, Schema and limiter's name share the limiter.
 func New(pool *pgxpool.Pool, options *Options) (*store.Store, error) {
-	var o Options
-	if options != nil {
-		o = *options
-	}
+	o := *cmp.Or(options, new(Options))
 	b, err := NewBackend(pool, &BackendOptions{Schema: o.Schema, AsynchronousCommit: o.AsynchronousCommit, NoSweep: o.NoSweep})
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package weirredis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,11 +54,7 @@ var (
 // the server yet. A *redis.Ring is refused: its servers do not receive each other's notices, and it moves keys when one
 // of them is away.
 func NewBackend(client redis.UniversalClient, options *BackendOptions) (*Backend, error) {
-	var o BackendOptions
-	if options != nil {
-		o = *options
-	}
-	return newBackend(client, o, serverClock)
+	return newBackend(client, *cmp.Or(options, new(BackendOptions)), serverClock)
 }
 
 func newBackend(client redis.UniversalClient, o BackendOptions, clock clock) (*Backend, error) {
@@ -73,9 +70,7 @@ func newBackend(client redis.UniversalClient, o BackendOptions, clock clock) (*B
 	if err := p.Err("weirredis"); err != nil {
 		return nil, err
 	}
-	if o.Prefix == "" {
-		o.Prefix = "weir"
-	}
+	o.Prefix = cmp.Or(o.Prefix, "weir")
 	s := &servers{client: client}
 	s.cluster, _ = client.(*redis.ClusterClient)
 	s.ctx, s.cancel = context.WithCancel(context.Background())

@@ -1,6 +1,8 @@
 package weirredis
 
 import (
+	"cmp"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-go/weir/store"
@@ -22,10 +24,7 @@ type Options struct {
 //
 // All instances with the same server, Prefix and limiter's name share the limiter.
 func New(client redis.UniversalClient, options *Options) (*store.Store, error) {
-	var o Options
-	if options != nil {
-		o = *options
-	}
+	o := *cmp.Or(options, new(Options))
 	b, err := NewBackend(client, &BackendOptions{Prefix: o.Prefix})
 	if err != nil {
 		return nil, err

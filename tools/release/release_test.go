@@ -4,10 +4,12 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 const toy = "github.com/weir-go/toy"
@@ -59,9 +61,7 @@ func newToy(t *testing.T) repository {
 func gitIn(t *testing.T, r repository, args ...string) string {
 	t.Helper()
 	out, err := r.git(t.Context(), args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return out
 }
 
@@ -76,84 +76,55 @@ func TestRelease(t *testing.T) {
 	r := newToy(t)
 	before := gitIn(t, r, "rev-parse", "HEAD")
 	out, err := releaseToy(r, "v0.1.0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := "git push --atomic origin main v0.1.0 store/redis/v0.1.0 jobs/v0.1.0\n"; !strings.Contains(out, want) {
-		t.Errorf("want %q in:\n%s", want, out)
-	}
-	if status := gitIn(t, r, "status", "--porcelain"); status != "" {
-		t.Errorf("changes without a commit:\n%s", status)
-	}
-	if author := gitIn(t, r, "log", "--format=%an", before+"..HEAD"); author != "Toy Maker\nToy Maker" {
-		t.Errorf("authors of the two commits: %s", author)
-	}
+	require.NoError(t, err)
+	assert.Contains(t, out, "git push --atomic origin main v0.1.0 store/redis/v0.1.0 jobs/v0.1.0\n")
+	assert.Equal(t, "", gitIn(t, r, "status", "--porcelain"))
+	assert.Equal(t, "Toy Maker\nToy Maker", gitIn(t, r, "log", "--format=%an", before+"..HEAD"))
 	commit := gitIn(t, r, "rev-parse", "HEAD^")
 	for _, tag := range []string{"v0.1.0", "store/redis/v0.1.0", "jobs/v0.1.0"} {
-		if tagged := gitIn(t, r, "rev-parse", tag+"^{commit}"); tagged != commit {
-			t.Errorf("%s is at %s, want %s", tag, tagged, commit)
-		}
+		assert.Equal(t, commit, gitIn(t, r, "rev-parse", tag+"^{commit}"))
 	}
-	if tags := lines(gitIn(t, r, "tag")); len(tags) != 3 {
-		t.Errorf("tags: %v", tags)
-	}
+	assert.Len(t, lines(gitIn(t, r, "tag")), 3)
 
 	released := func(file string) string { return gitIn(t, r, "show", "v0.1.0:"+file) }
-	if want := "# Changelog\n\n## [Unreleased]\n\n## [0.1.0] - 2026-11-22\n\n### Added\n\n- A toy."; released("CHANGELOG.md") != want {
-		t.Errorf("changelog:\n%s", released("CHANGELOG.md"))
-	}
+	assert.Equal(t, "# Changelog\n\n## [Unreleased]\n\n## [0.1.0] - 2026-11-22\n\n### Added\n\n- A toy.", released("CHANGELOG.md"))
 	want := "module github.com/weir-go/toy/jobs\n\ngo 1.26.0\n\nrequire (\n\tgithub.com/weir-go/toy v0.1.0\n\tgithub.com/weir-go/toy/store/redis v0.1.0\n)"
-	if got := released("jobs/go.mod"); got != want {
-		t.Errorf("go.mod of jobs in the release:\n%s", got)
-	}
+	assert.Equal(t, want, released("jobs/go.mod"))
 	for _, sum := range []string{toy + " v0.1.0 h1:", toy + " v0.1.0/go.mod h1:", toy + "/store/redis v0.1.0 h1:"} {
-		if !strings.Contains(released("jobs/go.sum"), sum) {
-			t.Errorf("go.sum of jobs lacks %q:\n%s", sum, released("jobs/go.sum"))
-		}
+		assert.Contains(t, released("jobs/go.sum"), sum)
 	}
-	if got := released("examples/go.mod"); !strings.Contains(got, "jobs v0.1.0") || !strings.Contains(got, "=> ../jobs") {
-		t.Errorf("go.mod of examples:\n%s", got)
-	}
+	assert.Contains(t, released("examples/go.mod"), "jobs v0.1.0")
+	assert.Contains(t, released("examples/go.mod"), "=> ../jobs")
 
 	after := strings.NewReplacer("v0.0.0-00010101000000-000000000000", "v0.1.0", "v0.0.0", "v0.1.0").Replace(toyJobs)
-	if got := gitIn(t, r, "show", "HEAD:jobs/go.mod") + "\n"; got != after {
-		t.Errorf("go.mod of jobs after the release:\n%s", got)
-	}
+	assert.Equal(t, after, gitIn(t, r, "show", "HEAD:jobs/go.mod")+"\n")
 	for _, dir := range []string{".", "jobs", "store/redis"} {
-		if _, err := output(t.Context(), filepath.Join(r.dir, dir), []string{"GOWORK=off", "GOFLAGS=", "GOPROXY=off"}, "go", "mod", "tidy", "-diff"); err != nil {
-			t.Errorf("%s after the release: %v", dir, err)
-		}
+		_, err := output(t.Context(), filepath.Join(r.dir, dir), []string{"GOWORK=off", "GOFLAGS=", "GOPROXY=off"}, "go", "mod", "tidy", "-diff")
+		assert.NoError(t, err)
 	}
 
 	// The next release starts from these files.
 	write(t, r.dir, "CHANGELOG.md", strings.Replace(toyChangelog, "A toy", "Another toy", 1))
 	gitIn(t, r, "commit", "-q", "-a", "-m", "another toy")
-	if _, err := releaseToy(r, "v0.1.1"); err != nil {
-		t.Fatal(err)
-	}
-	if got := released("jobs/go.mod"); got != want {
-		t.Errorf("v0.1.0 of jobs has changed:\n%s", got)
-	}
-	if got := gitIn(t, r, "show", "v0.1.1:jobs/go.mod"); got != strings.ReplaceAll(want, "v0.1.0", "v0.1.1") {
-		t.Errorf("go.mod of jobs in the next release:\n%s", got)
-	}
+	_, err = releaseToy(r, "v0.1.1")
+	require.NoError(t, err)
+	assert.Equal(t, want, released("jobs/go.mod"))
+	assert.Equal(t, strings.ReplaceAll(want, "v0.1.0", "v0.1.1"), gitIn(t, r, "show", "v0.1.1:jobs/go.mod"))
 }
 
 // The go.sum of a nested module needs the hash of the zip that the go command makes of the tag.
 func TestRelease_HashesAreThoseOfTheTags(t *testing.T) {
 	r := newToy(t)
-	if _, err := releaseToy(r, "v0.1.0"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := releaseToy(r, "v0.1.0")
+	require.NoError(t, err)
 	env := []string{
 		"GOWORK=off", "GOFLAGS=-modcacherw", "GOPROXY=direct", "GOSUMDB=off", "GOMODCACHE=" + t.TempDir(), "GIT_ALLOW_PROTOCOL=file",
 		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://" + r.dir + ".insteadOf", "GIT_CONFIG_VALUE_0=https://" + toy,
 	}
 	checkout := t.TempDir()
 	gitIn(t, r, "worktree", "add", "-q", checkout, "v0.1.0")
-	if _, err := output(t.Context(), filepath.Join(checkout, "jobs"), env, "go", "build", "-mod=readonly", "./..."); err != nil {
-		t.Fatal(err)
-	}
+	_, err = output(t.Context(), filepath.Join(checkout, "jobs"), env, "go", "build", "-mod=readonly", "./...")
+	require.NoError(t, err)
 }
 
 func TestRelease_Refused(t *testing.T) {
@@ -241,9 +212,7 @@ func TestRelease_Refused(t *testing.T) {
 			change: func(t *testing.T, r repository) {
 				hook := filepath.Join(r.dir, ".git", "hooks", "pre-commit")
 				write(t, r.dir, ".git/hooks/pre-commit", "#!/bin/sh\necho no commits today >&2\nexit 1\n")
-				if err := os.Chmod(hook, 0o755); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, os.Chmod(hook, 0o755))
 			},
 			want: "no commits today",
 		},
@@ -251,9 +220,7 @@ func TestRelease_Refused(t *testing.T) {
 			change: func(t *testing.T, r repository) {
 				hook := filepath.Join(r.dir, ".git", "hooks", "pre-commit")
 				write(t, r.dir, ".git/hooks/pre-commit", "#!/bin/sh\nif [ -n \"$(git tag)\" ]; then echo no second commit >&2; exit 1; fi\n")
-				if err := os.Chmod(hook, 0o755); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, os.Chmod(hook, 0o755))
 			},
 			want: "no second commit",
 		},
@@ -279,15 +246,9 @@ func TestRelease_Refused(t *testing.T) {
 				args = []string{"v0.2.0"}
 			}
 			out, err := releaseToy(r, args...)
-			if err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("want %q in %v", tc.want, err)
-			}
-			if strings.Contains(out, "git push") {
-				t.Errorf("it says that there is something to push:\n%s", out)
-			}
-			if after := state(); after != before {
-				t.Errorf("the repository has changed:\n%s\n\n%s", before, after)
-			}
+			assert.ErrorContains(t, err, tc.want)
+			assert.NotContains(t, out, "git push")
+			assert.Equal(t, before, state())
 		})
 	}
 }
@@ -299,36 +260,24 @@ func TestRelease_OtherBranch(t *testing.T) {
 	gitIn(t, r, "tag", "v0.2.0")
 	gitIn(t, r, "switch", "-q", "release-0.1")
 	out, err := releaseToy(r, "-branch", "release-0.1", "v0.1.1") // v0.2.0 is not on this branch
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(out, "origin release-0.1 v0.1.1") {
-		t.Errorf("what to push:\n%s", out)
-	}
+	require.NoError(t, err)
+	assert.Contains(t, out, "origin release-0.1 v0.1.1")
 }
 
 func TestWriteProxy(t *testing.T) {
 	r := newToy(t)
 	write(t, r.dir, "new.go", "package toy\n\nconst New = true\n") // without a commit
-	if err := os.Remove(filepath.Join(r.dir, "toy.go")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(filepath.Join(r.dir, "toy.go")))
 	write(t, r.dir, "toy.go", "package toy\n\nconst Name = \"changed\"\n")
 	write(t, r.dir, "CHANGELOG.md", "## [Unreleased]\n")
 	state := func() string { return gitIn(t, r, "rev-parse", "HEAD") + gitIn(t, r, "status", "--porcelain") }
 	before := state()
 	dir := filepath.Join(t.TempDir(), "proxy")
 	out, err := releaseToy(r, "-n", "v0.1.0", dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if after := state(); after != before {
-		t.Errorf("the repository has changed:\n%s\n\n%s", before, after)
-	}
+	require.NoError(t, err)
+	assert.Equal(t, before, state())
 	for _, problem := range []string{"changes without a commit", errNothingUnreleased.Error()} {
-		if !strings.Contains(out, problem) {
-			t.Errorf("want %q in:\n%s", problem, out)
-		}
+		assert.Contains(t, out, problem)
 	}
 	var files []string
 	for _, m := range []string{"", "/jobs", "/store/redis"} {
@@ -336,19 +285,15 @@ func TestWriteProxy(t *testing.T) {
 			files = append(files, filepath.Join(dir, toy+m, "@v", name))
 		}
 	}
-	slices.Sort(files)
-	if found := filesBelow(t, dir); !slices.Equal(found, files) {
-		t.Errorf("files: %v", found)
-	}
+	assert.ElementsMatch(t, files, filesBelow(t, dir))
 
 	program := t.TempDir()
 	write(t, program, "go.mod", "module program\n\ngo 1.26.0\n")
 	write(t, program, "main.go", "package main\n\nimport (\n\t\"github.com/weir-go/toy\"\n\t\"github.com/weir-go/toy/jobs\"\n)\n\nfunc main() { println(jobs.Name, toy.New) }\n")
 	env := []string{"GOWORK=off", "GOFLAGS=-mod=mod -modcacherw", "GOPROXY=file://" + dir, "GOSUMDB=off", "GONOPROXY=none", "GOMODCACHE=" + t.TempDir()}
 	for _, args := range [][]string{{"get", toy + "/jobs"}, {"vet", "."}} {
-		if _, err := output(t.Context(), program, env, "go", args...); err != nil {
-			t.Error(err)
-		}
+		_, err = output(t.Context(), program, env, "go", args...)
+		assert.NoError(t, err)
 	}
 }
 
@@ -360,10 +305,7 @@ func filesBelow(t *testing.T, dir string) (files []string) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	slices.Sort(files)
+	require.NoError(t, err)
 	return files
 }
 
@@ -383,14 +325,11 @@ func TestReleasedChangelog(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := releasedChangelog(tc.text, "v0.2.0", day)
 			if tc.problem != "" {
-				if err == nil || !strings.Contains(err.Error(), tc.problem) {
-					t.Errorf("want %q in %v", tc.problem, err)
-				}
+				assert.ErrorContains(t, err, tc.problem)
 				return
 			}
-			if err != nil || got != tc.want {
-				t.Errorf("%v\n%s", err, got)
-			}
+			require.NoError(t, err)
+			assert.Equal(t, tc.want, got)
 		})
 	}
 }

@@ -4,15 +4,16 @@ import (
 	"context"
 	"debug/buildinfo"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 const root = "github.com/weir-go/weir"
@@ -81,9 +82,7 @@ func main() {
 // are directories, so it reaches no address outside of the machine.
 func TestUsers(t *testing.T) {
 	repository, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	u := newUser(t, repository)
 	modules := u.release(t)
 
@@ -92,9 +91,7 @@ func TestUsers(t *testing.T) {
 			dir := u.module(t, root)
 			write(t, dir, "main.go", p.text)
 			u.run(t, dir, "go", "build", "-o", "program", ".")
-			if out := u.run(t, dir, "./program"); out != p.prints {
-				t.Errorf("it prints %q, want %q", out, p.prints)
-			}
+			assert.Equal(t, p.prints, u.run(t, dir, "./program"))
 			linked := u.linked(t, dir)
 			for _, pkg := range linked {
 				if pkg.Module != root {
@@ -102,12 +99,9 @@ func TestUsers(t *testing.T) {
 				}
 			}
 			info, err := buildinfo.ReadFile(filepath.Join(dir, "program"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(info.Deps) != 1 || info.Deps[0].Path != root || info.Deps[0].Version != testVersion {
-				t.Errorf("modules in the program: %v, want only %s %s", info.Deps, root, testVersion)
-			}
+			require.NoError(t, err)
+			require.Len(t, info.Deps, 1, "only weir")
+			assert.Equal(t, root+" "+testVersion, info.Deps[0].Path+" "+info.Deps[0].Version)
 			t.Logf("a program with %s links %d packages of weir and %d modules of others", p.name, len(linked), len(info.Deps)-1)
 		})
 	}
@@ -140,23 +134,15 @@ func TestUsers(t *testing.T) {
 			t.Run("the checkout of "+module, func(t *testing.T) {
 				out := u.run(t, t.TempDir(), "go", "mod", "download", "-json", module+"@"+testVersion)
 				var d struct{ Dir string }
-				if err := json.Unmarshal([]byte(out), &d); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, json.Unmarshal([]byte(out), &d))
 				text, err := os.ReadFile(filepath.Join(d.Dir, "go.mod"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if strings.Contains(string(text), "replace") {
-					t.Errorf("go install refuses the commands of a module with replace lines:\n%s", text)
-				}
+				require.NoError(t, err)
+				assert.NotContains(t, string(text), "replace")
 				u.run(t, d.Dir, "go", "mod", "tidy", "-diff") // go.mod and go.sum are complete
 			})
 		}
 	}
-	if commands == 0 {
-		t.Error("no module has a command: go install was not tried")
-	}
+	assert.NotZero(t, commands, "no module has a command: go install was not tried")
 	t.Run("weir", func(t *testing.T) {
 		dir := t.TempDir()
 		write(t, dir, "weir.yaml", "pipelines: {calls: {strategies: [timeout: {timeout: 2s}]}}\n")
@@ -176,13 +162,9 @@ type user struct {
 
 func newUser(t *testing.T, repository string) *user {
 	out, err := output(context.Background(), repository, []string{"GOWORK=off"}, goCommand(), "env", "-json", "GOMODCACHE", "GOCACHE", "GOROOT")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var env struct{ GOMODCACHE, GOCACHE, GOROOT string }
-	if err := json.Unmarshal([]byte(out), &env); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(out), &env))
 	race := ""
 	if slices.Contains(strings.Fields(os.Getenv("GOFLAGS")), "-race") { // make test compiles everything in this mode
 		race = " -race"
@@ -205,17 +187,14 @@ func (u *user) release(t *testing.T) (modules []string) {
 	cmd := exec.Command(filepath.Join(u.repository, "scripts", "release"), "-n", testVersion, u.proxy)
 	cmd.Env = append(os.Environ(), "GOPROXY=off") // after the module cache
 	out, err := cmd.CombinedOutput()
-	if err != nil {
-		u.fail(t, fmt.Errorf("scripts/release: %w\n%s", err, out))
-	}
+	require.NoError(t, err, "scripts/release\n%s", out)
 	for line := range strings.SplitSeq(string(out), "\n") {
 		if module, _, ok := strings.Cut(line, "@"+testVersion+" "); ok {
 			modules = append(modules, module)
 		}
 	}
-	if len(modules) < 2 || !slices.Contains(modules, root) {
-		t.Fatalf("released: %v", modules)
-	}
+	require.Greater(t, len(modules), 1)
+	require.Contains(t, modules, root)
 	return modules
 }
 
@@ -223,44 +202,8 @@ func (u *user) release(t *testing.T) (modules []string) {
 func (u *user) run(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
 	out, err := output(context.Background(), dir, u.env, name, args...)
-	if err != nil {
-		u.fail(t, err)
-	}
+	require.NoError(t, err, "make modules downloads what the module cache lacks")
 	return out
-}
-
-// fail ends the test. It is skipped if this machine's module cache lacks a module, unless none may be lacking.
-func (u *user) fail(t *testing.T, err error) {
-	t.Helper()
-	if os.Getenv("WEIR_REQUIRE_MODULES") == "" && u.lacksModule(err.Error()) {
-		t.Skipf("the module cache lacks a module, which make modules downloads: %v", err)
-	}
-	t.Fatal(err)
-}
-
-// lacksModule reports whether the go command says that this machine's module cache lacks a module of others.
-func (u *user) lacksModule(message string) bool {
-	if strings.Contains(message, "module lookup disabled by GOPROXY=off") {
-		return true
-	}
-	missing := regexp.MustCompile("reading " + regexp.QuoteMeta(u.machine) + `/(\S+)/@v/\S+: no such file`)
-	return slices.ContainsFunc(missing.FindAllStringSubmatch(message, -1), func(match []string) bool { return !ours(match[1]) })
-}
-
-func TestUser_LacksModule(t *testing.T) {
-	u := &user{machine: "file:///cache/download"}
-	for message, want := range map[string]bool{
-		"go: example.com/a@v1.0.0: reading file:///cache/download/example.com/a/@v/v1.0.0.info: no such file or directory": true,
-		"go: module example.com/a: reading file:///cache/download/example.com/a/@v/list: no such file or directory":        true,
-		"imports example.com/a: module lookup disabled by GOPROXY=off":                                                     true,
-		"go: " + root + "@v0.0.0: reading file:///cache/download/" + root + "/@v/v0.0.0.mod: no such file or directory":    false,
-		"go: example.com/a@v1.0.0: reading file:///elsewhere/example.com/a/@v/v1.0.0.info: no such file or directory":      false,
-		"main.go:3:8: undefined: limiter": false,
-	} {
-		if got := u.lacksModule(message); got != want {
-			t.Errorf("%v for %s", got, message)
-		}
-	}
 }
 
 // module makes an empty module that gets another one.
@@ -295,9 +238,8 @@ func (u *user) list(t *testing.T, dir string, args ...string) (found []goPackage
 	const format = "{{if not .Standard}}{{.ImportPath}} {{.Name}} {{.Module.Path}}{{end}}"
 	for _, line := range lines(u.run(t, dir, "go", append([]string{"list", "-f", format}, args...)...)) {
 		var p goPackage
-		if _, err := fmt.Sscan(line, &p.Path, &p.Name, &p.Module); err != nil {
-			t.Fatal(errors.New(line))
-		}
+		_, err := fmt.Sscan(line, &p.Path, &p.Name, &p.Module)
+		require.NoError(t, err, line)
 		found = append(found, p)
 	}
 	return found
@@ -309,10 +251,6 @@ func ours(path string) bool { return path == root || strings.HasPrefix(path, roo
 func write(t *testing.T, dir, file, text string) {
 	t.Helper()
 	path := filepath.Join(dir, filepath.FromSlash(file))
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 }

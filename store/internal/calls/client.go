@@ -2,12 +2,14 @@ package calls
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/weir-go/weir/internal/answerby"
 	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/internal/recovered"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -98,6 +100,9 @@ func (c *Client) Load(name string) (found *backend.Definition, now int64, err er
 	begun := sh.epoch()
 	found, err = within(&c.link, func(ctx context.Context) (d *backend.Definition, err error) {
 		d, at, err = c.backend.Load(ctx, name)
+		if err == nil && d != nil && d.Kind != rate.Concurrency && d.Check() != nil {
+			err = fmt.Errorf("%w: %w", backend.ErrDefinition, d.Check())
+		}
 		return d, err
 	})
 	if err != nil {

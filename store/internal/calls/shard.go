@@ -191,7 +191,7 @@ func (t *shardTable) newShard(name string) *shard {
 		for op := range ops {
 			sh.batchers[op][i] = batcher{shard: sh, most: t.link.most.trips}
 		}
-		sh.batchers[Renew][i].most = 1
+		sh.batchers[Renew][i].most = min(t.link.most.trips, 2) // if one hangs, a lease is renewed by the other
 	}
 	return sh
 }

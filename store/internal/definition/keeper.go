@@ -56,8 +56,9 @@ type Keeper struct {
 	current   atomic.Pointer[change] // the one that is made; nil: none
 
 	mu        sync.Mutex
-	wanted    rate.Limits // of the constructor, or of the last Reconfigure in this process
-	pending   *change     // sets the wanted limits; nil: the store has been told
+	wanted    *change     // of the constructor, or the last Reconfigure in this process
+	pending   bool        // wanted is not settled yet
+	older     int64       // the latest Made of limits that were set before wanted was called
 	overruled string      // what Overruled was last called with
 	timer     *time.Timer // wakes for the end of an override, and for what is pending; nil: there was none yet
 	seen      int64       // the largest version that a key's state had
@@ -66,8 +67,8 @@ type Keeper struct {
 
 // New returns a Keeper for a limiter that was made now, with these limits.
 func New(limits rate.Limits, host Host) *Keeper {
-	k := &Keeper{host: host, made: limits.Schedule(unit), turn: make(chan struct{}, 1), wanted: limits}
-	k.pending = &change{why: firstUse, limits: limits, at: time.Now()}
+	k := &Keeper{host: host, made: limits.Schedule(unit), turn: make(chan struct{}, 1), pending: true}
+	k.wanted = change{why: firstUse, limits: limits}.called()
 	k.inForce.Store(&InForce{Limits: limits})
 	k.loads.do = k.agree
 	return k
@@ -93,17 +94,18 @@ func (k *Keeper) WithoutStore() rate.Limits {
 const overrideCheck = time.Minute
 
 // adopt puts d in force here, unless a newer definition is known. ch was settled with it, at the store's time now.
-func (k *Keeper) adopt(d *backend.Definition, ch *change, now int64) {
+func (k *Keeper) adopt(d *backend.Definition, ch *change, refused bool, now int64) {
 	k.mu.Lock()
-	if ch.why == set && (k.pending == nil || !k.pending.at.After(ch.at)) { // else ReconfigureLater was called meanwhile
-		k.wanted, k.pending = ch.limits, nil
+	if ch.why == set && ch.number > k.wanted.number { // else ReconfigureLater was called meanwhile
+		k.wanted = ch
 	}
-	if k.pending == ch {
-		k.pending = nil
-	}
+	k.pending = k.pending && ch != k.wanted
 	in := *k.inForce.Load()
 	if in.Definition == nil || in.Definition.Version <= d.Version {
 		in.Definition, in.Due, in.terms = d, refreshAfter(k.host.RefreshInterval), termsOf(d)
+		if ch.limits.Kind != 0 && !refused {
+			k.older = max(k.older, in.terms.Made)
+		}
 		if o := &in.terms.Override; !o.None() {
 			left := time.Duration(o.Until-now) * time.Microsecond // Until is at most 100 years away
 			in.ends = time.Now().Add(left)
@@ -114,14 +116,17 @@ func (k *Keeper) adopt(d *backend.Definition, ch *change, now int64) {
 	k.Overrides.report(old, &in, now, k.current.Load()) // with the lock, so that the last call is about what is in force last
 	k.mu.Unlock()
 	k.announce(old, &in)
+	if ch.why == setLater {
+		go k.host.Settled()
+	}
 }
 
 // put puts in into force, with the queue that is wanted, and returns what it replaces. k.mu is locked.
 func (k *Keeper) put(in *InForce) (old *InForce) {
-	in.Configured = k.wanted
+	in.Configured = k.wanted.limits
 	if in.Definition != nil {
 		in.Configured = in.terms.Configured.Limits(unit)
-		in.Configured.QueueLimit, in.Configured.QueueOrder = k.wanted.QueueLimit, k.wanted.QueueOrder
+		in.Configured.QueueLimit, in.Configured.QueueOrder = k.wanted.limits.QueueLimit, k.wanted.limits.QueueOrder
 	}
 	in.Limits, in.Override = in.Configured, in.terms.Override
 	if !in.Override.None() {
@@ -145,20 +150,11 @@ func refreshAfter(interval time.Duration) time.Time {
 
 // agree makes this instance and the store agree: it loads the definition, and sets what is pending.
 func (k *Keeper) agree() error {
+	err := k.settle(nil)
 	k.mu.Lock()
-	ch := k.pending
-	k.mu.Unlock()
-	if ch == nil {
-		ch = &change{why: agree}
-	}
-	err := k.settle(ch)
-	switch {
-	case err == nil && ch.why == setLater:
-		go k.host.Settled()
-	case err != nil && (ch.why == setLater || !k.inForce.Load().Override.None()):
-		k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.pending && k.wanted.why == setLater || err != nil && !k.inForce.Load().Override.None() {
 		k.wakeAfter(k.host.RetryInterval)
-		k.mu.Unlock()
 	}
 	return err
 }
@@ -180,7 +176,7 @@ func (k *Keeper) wakeAfter(d time.Duration) {
 	if k.timer != nil {
 		k.timer.Stop()
 	}
-	if k.pending != nil {
+	if k.pending {
 		d = min(d, k.host.RetryInterval)
 	}
 	k.timer = k.host.After(d, k.wake)
@@ -265,7 +261,7 @@ func (k *Keeper) see(version int64) error {
 
 // Reconfigure sets the limits for all instances, and the queue for this one. Only errors that wrap weir.ErrInvalidOptions or
 // [ErrNotOverridden] are the caller's; any other one means that the store could not be told. After an error nothing has
-// changed. The same holds for Override and EndOverride.
+// changed, unless an answer of the store was lost. The same holds for Override and EndOverride.
 func (k *Keeper) Reconfigure(l rate.Limits) error { return k.change(change{why: set, limits: l}) }
 
 // Override puts o in force for all instances.
@@ -280,7 +276,7 @@ const turnTimeouts = 4
 
 var errTooOften = errors.New("the limiter is reconfigured too often")
 
-func (k *Keeper) change(ch change) error {
+func (k *Keeper) change(c change) error {
 	limit := time.NewTimer(turnTimeouts * k.host.CallTimeout)
 	defer limit.Stop()
 	select {
@@ -292,8 +288,8 @@ func (k *Keeper) change(ch change) error {
 	if err := k.host.Away(); err != nil {
 		return err
 	}
-	ch.at = time.Now()
-	k.current.Store(&ch)
+	ch := c.called()
+	k.current.Store(ch)
 	defer k.current.Store(nil)
 	if ch.why != set {
 		// The limits of this program come first: what it overrides are the limits that it has set, or that have overruled it.
@@ -301,14 +297,14 @@ func (k *Keeper) change(ch change) error {
 			return err
 		}
 	}
-	return k.settle(&ch)
+	return k.settle(ch)
 }
 
 // ReconfigureLater is Reconfigure in the background. Limits that others set meanwhile stay in force.
 func (k *Keeper) ReconfigureLater(l rate.Limits) {
 	k.mu.Lock()
-	k.wanted, k.pending = l, &change{why: setLater, limits: l, at: time.Now()}
 	in := *k.inForce.Load()
+	k.wanted, k.pending, k.older = change{why: setLater, limits: l}.called(), true, max(k.older, in.terms.Made)
 	old := k.put(&in)
 	k.mu.Unlock()
 	k.announce(old, &in)
@@ -322,8 +318,8 @@ const (
 	maxPause = 10 * time.Millisecond
 )
 
-// settle makes the store and this instance agree on what ch wants, or on what stands against it. Other instances, and another
-// goroutine of this one, can define at the same time.
+// settle makes the store and this instance agree on what ch wants, or on what stands against it; if ch is nil, on what is pending.
+// Other instances, and another goroutine of this one, can define at the same time.
 func (k *Keeper) settle(ch *change) error {
 	begun := time.Now()
 	for tries := 1; ; tries++ {
@@ -338,9 +334,17 @@ func (k *Keeper) settle(ch *change) error {
 			found = f.found.Version
 		}
 		k.mu.Lock()
-		f.seen, k.most = k.seen, max(k.most, found, f.now+versionSlack)
+		f.seen, f.older, k.most = k.seen, k.older, max(k.most, found, f.now+versionSlack)
+		want, own := ch, k.current.Load()
+		switch { // after the load: what is wanted by now comes after what it has found
+		case ch != nil:
+		case (f.inForce != nil || f.found != nil) && (!k.pending || own != nil && own.why == set && own.number > k.wanted.number):
+			want = &change{} // a Reconfigure that was called later is under way
+		default:
+			want = k.wanted
+		}
 		k.mu.Unlock()
-		next, refused, err := f.next(ch)
+		next, refused, err := f.next(want)
 		if next == nil {
 			k.reportOverruled(err)
 			return err
@@ -362,7 +366,7 @@ func (k *Keeper) settle(ch *change) error {
 				continue
 			}
 		}
-		k.adopt(next, ch, f.now)
+		k.adopt(next, want, refused != nil, f.now)
 		if refused != nil {
 			k.reportOverruled(refused)
 		}

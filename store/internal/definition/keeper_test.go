@@ -23,11 +23,15 @@ type place struct {
 	loads    int
 	away     error
 	distance time.Duration
-	before   func() // what another instance does before each call of Define; nil: nothing
+	step     time.Duration // of the store's clock
+	before   func()        // what another instance does before each call of Define; nil: nothing
 }
 
 func (p *place) locked(f func()) {
-	time.Sleep(p.distance)
+	p.mu.Lock()
+	distance := p.distance
+	p.mu.Unlock()
+	time.Sleep(distance)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f()
@@ -37,7 +41,7 @@ func (p *place) keeper(limit int) *Keeper {
 	return New(bucket(limit), Host{
 		Name: "it", CallTimeout: 500 * time.Millisecond, RefreshInterval: 10 * time.Second, RetryInterval: time.Second,
 		Load: func() (d *backend.Definition, now int64, err error) {
-			p.locked(func() { d, now, err, p.loads = p.d, time.Now().UnixMicro(), p.away, p.loads+1 })
+			p.locked(func() { d, now, err, p.loads = p.d, time.Now().Add(p.step).UnixMicro(), p.away, p.loads+1 })
 			return d, now, err
 		},
 		Define: func(old int64, next *backend.Definition) (done bool, err error) {
@@ -167,4 +171,40 @@ func TestReconfigureLater_IsRetried(t *testing.T) {
 		time.Sleep(time.Hour)
 		assert.Equal(t, loads, p.loads)
 	})
+}
+
+// The changes of one process come into force in the order of their calls, however long their round trips take and whatever the
+// store's clock does.
+func TestChanges_OfOneProcessKeepTheirOrder(t *testing.T) {
+	for name, second := range map[string]func(t *testing.T, p *place, k *Keeper){
+		"the round trip of the first is slow": func(_ *testing.T, _ *place, k *Keeper) {
+			k.ReconfigureLater(bucket(30))
+		},
+		"the clock steps back between them": func(_ *testing.T, p *place, k *Keeper) {
+			time.Sleep(time.Minute)
+			p.locked(func() { p.step = -time.Hour })
+			k.ReconfigureLater(bucket(30))
+		},
+		"only the second waits for the store": func(t *testing.T, _ *place, k *Keeper) {
+			assert.NoError(t, k.Reconfigure(bucket(30)))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var p place
+				k := p.used(t)
+				k.host.Overruled = func(err error) { t.Error(err) }
+				p.distance = 300 * time.Millisecond
+				k.ReconfigureLater(bucket(20))
+				time.Sleep(200 * time.Millisecond)
+				p.mu.Lock()
+				p.distance = 0
+				p.mu.Unlock()
+				second(t, &p, k)
+				time.Sleep(time.Minute)
+				p.locked(func() { assert.EqualValues(t, 30, p.d.Permits) })
+				assert.Equal(t, bucket(30), k.InForce().Limits)
+			})
+		})
+	}
 }

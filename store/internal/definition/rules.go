@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/internal/validate"
@@ -29,9 +30,18 @@ const (
 type change struct {
 	why      reason
 	limits   rate.Limits // firstUse, setLater, set
-	at       time.Time   // of the same: when the limiter was made, or Reconfigure was called
+	at       time.Time   // when the limiter was made, or Reconfigure was called
+	number   int64       // larger with each change of the process
 	override Override    // overrideOn
 	by       string      // overrideEnds
+}
+
+var changes atomic.Int64
+
+// called returns a change that is called now.
+func (ch change) called() *change {
+	ch.at, ch.number = time.Now(), changes.Add(1)
+	return &ch
 }
 
 // Terms are what a definition says about its limits, in JSON.
@@ -64,6 +74,7 @@ type facts struct {
 	inForce    *backend.Definition // here; nil: not known yet
 	found      *backend.Definition // in the store; nil: there is none
 	seen       int64               // the largest version that a key's state had
+	older      int64               // limits that were made until then were set before this change was called
 	asked      time.Time           // just before the store was asked
 	now        int64               // the store's time
 }
@@ -120,11 +131,11 @@ func (f *facts) latest() (last *backend.Definition, t terms) {
 // set returns the terms with which the limits of ch replace those of t, or t and why they must not.
 func (f *facts) set(ch *change, t terms) (_ terms, refused error) {
 	w := t
-	w.Configured, w.Generation, w.Made = ch.limits.Schedule(unit), f.generation, f.now-f.asked.Sub(ch.at).Microseconds()
+	w.Configured, w.Generation, w.Made = ch.limits.Schedule(unit), f.generation, f.now-max(f.asked.Sub(ch.at), 0).Microseconds()
 	if ch.why == firstUse {
 		refused = t.refusal(&w)
 	} else {
-		if ch.why == setLater && w.Made < t.Made {
+		if ch.why == setLater && w.Made < t.Made && t.Made > f.older {
 			refused = errors.New("newer limits were set after ReconfigureLater was called")
 		}
 		w.Generation = max(f.generation, t.Generation) // an older program must not lower it

@@ -36,7 +36,7 @@ type Runtime struct {
 	// built. The Runtime opens a store once, and closes it after the registry: what a file says about stores cannot
 	// change while the program runs.
 	Store func(name string, s fileconfig.Store) (*store.Store, error)
-	// Simulated reports whether nothing is served: files without the gateway's part are simulated, too.
+	// Simulated is for weir simulate, which also takes files without the gateway's part.
 	Simulated bool
 	// Key returns what stands for the key of that name, whatever it is made of. If nil, it is the key of an HTTP request.
 	Key func(name string) func(ctx context.Context) string

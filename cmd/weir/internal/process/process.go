@@ -44,9 +44,8 @@ const closeTimeout = 2 * time.Second
 // for hours, and needs what the version has.
 const drainTimeout = -1
 
-// heapFloor is for the garbage collector, which runs when the heap has doubled. A small process that answers thousands of
-// requests a second would otherwise collect several times a second, and each time a few milliseconds' worth of requests
-// would wait for it. The system gives no memory to the floor itself, as it is never written to.
+// heapFloor is memory that is never written to, so that the system gives none to it. The garbage collector runs when the heap has
+// doubled: in a small process that answers thousands of requests a second, several times a second without the floor, and requests wait.
 const heapFloor = 32 << 20
 
 // Options are what the command line says.

@@ -34,8 +34,9 @@ type Server interface {
 // ErrStopped is the error of a run that was told twice to stop.
 var ErrStopped = errors.New("stopped by a second signal before all requests had ended")
 
-// Run puts the file in force, and serves until it is told to stop. The error says why it could not begin to, or why it did not end in
-// time; it is a [*reload.FileError] if the file is wrong. Kinds have the part of the file that is for s, which must be required.
+// Run puts the file in force, and serves until it is told to stop. The error says why it could not begin, which is a
+// [*reload.FileError] if the file is wrong, or is [ErrStopped]. Requests that are cut off after the timeout are no error. Kinds have
+// the part of the file that is for s, which must be required.
 func (p *Process) Run(ctx context.Context, kinds *reload.Kinds, s Server) (err error) {
 	var inForce atomic.Pointer[fileconfig.Common]
 	p.watcher, err = reload.Start(ctx, p.Registry, p.Config, &reload.Options{

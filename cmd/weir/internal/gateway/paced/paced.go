@@ -1,10 +1,10 @@
 // Package paced bounds how long a client can hold a request by being slow; docs/slow-clients.md says it for users.
 //
-//   - A body of a known length must go on: a Read in which nothing comes for [Stall] fails. A body of unknown length is a
-//     stream, which can be silent for as long as it likes.
-//   - An answer must be taken: a Write of which the client takes nothing for [Stall] fails, and the connection ends; over
-//     HTTP/2, the stream. Between two writes, an answer can be silent for as long as it likes.
-//   - What is left of a body that the handler did not want has [Linger] to come. net/http reads some of it before it sends
+//   - A client must go on sending a body of a known length: a Read in which nothing comes for [Stall] fails. A body of unknown
+//     length is a stream, which can be silent for as long as it likes.
+//   - A client must take the answer, and the 1xx answers before it: a write of which it takes nothing for [Stall] fails, and the
+//     connection ends; over HTTP/2, the stream. Between two writes, an answer can be silent for as long as it likes.
+//   - The rest of a body that the handler did not want has [Linger] to come. net/http reads some of it before it sends
 //     the answer, and would wait forever for a client that sends nothing.
 //   - A connection that has switched to another protocol ends if the client takes nothing of a write for [Stall].
 //

@@ -347,7 +347,7 @@ func Unrouted(ctx context.Context) bool {
 
 // A decided is what the policies of a route said about a request, for the access log.
 type decided struct {
-	policy   string        // that decided: the one that rejected the request, or else the last one
+	policy   string        // the one that rejected the request, or else the last one
 	decision string        // such as "granted"
 	waited   time.Duration // in the queues of all policies
 }

@@ -26,8 +26,8 @@ import (
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 )
 
-// An Address is one server of an upstream. It counts the requests that run there, so use an Address for one Upstream
-// only.
+// An Address is one server of an upstream. It counts the requests that run there, by which its Upstream chooses: an Address belongs to
+// one Upstream.
 type Address struct {
 	name     string
 	url      *url.URL
