@@ -145,10 +145,10 @@ func (b *batch) setWake(w waiter, wake int64) {
 
 // toBringBack returns the waiters whose turn is near. It leaves out the jobs that this transaction snoozes: they are still
 // running, and River does not find them among the snoozed.
-func (b *batch) toBringBack(lead int64) (next []waiter) {
+func (b *batch) toBringBack() (next []waiter) {
 	for _, row := range b.rows {
 		if row.slots != nil {
-			next = append(next, row.slots.toBringBack(lead)...)
+			next = append(next, row.slots.toBringBack()...)
 		}
 	}
 	return slices.DeleteFunc(next, func(w waiter) bool { return b.isWaiting(w.waiterID) })

@@ -24,7 +24,6 @@ type database struct {
 	pool         *pgxpool.Pool
 	sql          *statements
 	lease        time.Duration
-	lead         func() int64
 	recheckLater func(keys []int64, delay time.Duration) // see batcher.recheckLater
 	ids          map[Ref]int64                           // IDs of rows of jobs_keys
 	definitions  map[int64]rules                         // by limiter
@@ -171,7 +170,7 @@ const (
 // bringBack makes River run the waiters whose turn is near. It returns the keys to be rechecked: at once because a waiter will not
 // come and others have its turn, or later.
 func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) (again, later []int64, err error) {
-	next := b.toBringBack(d.lead())
+	next := b.toBringBack()
 	var ids []int64
 	for _, w := range next {
 		ids = append(ids, w.Job)

@@ -16,7 +16,6 @@ type request struct {
 	snoozes   bool  // if throttled, the job is snoozed; if false, it is cancelled and waits for nothing
 	handOver  int64 // for how long the job may wait in its worker, µs
 	minDelay  int64 // µs
-	lead      int64 // how much earlier than its turn the job is brought back, µs
 	needs     []need
 
 	decision decision
@@ -59,13 +58,11 @@ type decision struct {
 	wake         int64 // when the job comes back
 	inWorker     bool  // the job waits in its worker
 	expectedWait int64 // in its worker, µs
-
-	late int64 // how much after its wake the job came back, µs; -1: it was not throttled before
 }
 
 // newRequest returns the request for the job of a session.
 func (t *Throttler) newRequest(s *session) (*request, error) {
-	req := &request{job: s.job.ID, lead: t.lead.Load(), handOver: t.o.HandOver.Microseconds(), handOverEnd: time.Now().Add(t.o.HandOver)}
+	req := &request{job: s.job.ID, handOver: t.o.HandOver.Microseconds(), handOverEnd: time.Now().Add(t.o.HandOver)}
 	cancel := t.o.Cancel
 	for _, p := range s.declared {
 		req.strict, cancel = req.strict || p.strict, cancel || p.cancel

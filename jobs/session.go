@@ -76,7 +76,6 @@ func (s *session) begin(ctx context.Context) error {
 	case err != nil: // the database cannot be reached, or the Throttler was closed
 		return s.snooze()
 	}
-	t.adjustLead(result.late)
 	if result.granted {
 		s.grant(ctx, req, result)
 	}
