@@ -223,8 +223,8 @@ func (b *batch) findBuckets(result *decision, candidates []candidate, from int64
 }
 
 // keepReservation lets a job that another limit refuses keep its reservation in a window. Otherwise it would be behind all
-// jobs that have one, each time. If the reserved bucket has begun, the reservation keeps no other job out, and this job
-// comes before jobs without a reservation when it is back.
+// jobs that have one, each time. A reservation whose bucket has begun reserves no place, so that the place does not stay
+// unused. It only says that the job is let in before jobs without a reservation.
 func (b *batch) keepReservation(req *request, c candidate) {
 	w := c.waiter
 	if c.row.window.IsDue(w.Bucket) {

@@ -43,7 +43,7 @@ type need struct {
 type decision struct {
 	err     error
 	granted bool
-	limiter Ref // granted after a wait: the limiter that was waited for longest; otherwise the one that makes the job wait longest
+	limiter Ref // the one that makes the job wait longest or, if it is granted, for which it has waited longest
 
 	// If granted.
 	fence     int64
@@ -51,7 +51,7 @@ type decision struct {
 	heldRows  int       // rows of jobs_holders to be renewed and released
 	leased    bool      // these rows have a lease
 	written   time.Time // before these rows were written, by this machine's clock
-	contended []int64   // the keys of these rows that other jobs wait for
+	contended []int64   // keys of these rows for which other jobs may wait when they are released
 	waited    int64     // µs since the job was first throttled; 0: it was not
 
 	// If throttled.

@@ -139,9 +139,9 @@ func (t *Throttler) OnDecision(f func(context.Context, Decision)) {
 	t.onDecision = append(slices.Clip(t.onDecision), f)
 }
 
-// Close releases what is left to release, and ends the goroutines and the connections of the Throttler. Jobs that start
-// later are snoozed, and the contexts of jobs that still run and hold slots, but not in strict mode, end with [ErrLost]. Methods that set, list, inspect, release or remove limiters work after Close, as long as the pool does.
-// The error is always nil.
+// Close writes the releases of jobs that have ended, and ends the goroutines and the connections of the Throttler. Jobs that
+// start later are snoozed. The contexts of jobs that still hold slots end with [ErrLost], except in strict mode. Methods that
+// set, list, inspect, release or remove limiters work after Close, as long as the pool does. The error is always nil.
 func (t *Throttler) Close() error {
 	t.closing.Do(func() {
 		t.close()
