@@ -15,8 +15,9 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 )
 
-// Set creates limiters or changes their options, all of them or none, at once and for all programs. Call it when a program starts: a
-// limiter that already has these options stays as it is. Executions that a window has counted still count after a change.
+// Set creates limiters or changes their options, all of them or none, for all programs. After it has returned, no job is granted by
+// the old options. Call it when a program starts: a limiter that already has these options stays as it is. Executions that a
+// window has counted still count after a change.
 func (t *Throttler) Set(ctx context.Context, definitions ...Definition) error {
 	var p validate.Problems
 	parsed := checkDefinitions(&p, "definitions", definitions)
@@ -43,15 +44,13 @@ func (t *Throttler) applyDefinitions(ctx context.Context, definitions map[Ref]De
 	refs := slices.SortedFunc(maps.Keys(definitions), func(a, b Ref) int {
 		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Name, b.Name))
 	})
-	changed := false
+	changed := map[int64]int64{} // limiters, and for how long executions count, µs
 	err := inTransaction(ctx, t.pool, func(tx pgx.Tx) error {
-		changed = false
+		clear(changed)
 		for _, ref := range refs {
-			set, err := t.setLimiter(ctx, tx, ref, definitions[ref])
-			if err != nil {
+			if err := t.setLimiter(ctx, tx, ref, definitions[ref], changed); err != nil {
 				return fmt.Errorf("set %v: %w", ref, err)
 			}
-			changed = changed || set
 		}
 		var unknown []string
 		var ref Ref
@@ -66,12 +65,19 @@ func (t *Throttler) applyDefinitions(ctx context.Context, definitions map[Ref]De
 	if err != nil && !errors.Is(err, ErrUnknownLimiter) {
 		return fmt.Errorf("jobs: %w", err)
 	}
-	if err == nil && changed {
-		// Waiting jobs come back at a time that follows from the old options. They are brought back to ask again now. If
-		// this fails, and for jobs that are being snoozed, a Throttler does so later; see lookAfterWaiters.
-		_, _ = t.pool.Exec(ctx, t.sql.BringBackOutdated)
+	if err != nil || len(changed) == 0 {
+		return err
 	}
-	return err
+	// A batch that had locked a key before the transaction above ended has read the old options. After this, it has ended.
+	for limiter, counts := range changed {
+		if _, err := t.pool.Exec(ctx, t.sql.ExtendExpiry, limiter, counts); err != nil {
+			return fmt.Errorf("jobs: the limiters are set, and jobs of this moment may have been granted the old limits: %w", err)
+		}
+	}
+	// Waiting jobs come back at a time that follows from the old options. They are brought back to ask again now. If
+	// this fails, and for jobs that are being snoozed, a Throttler does so later; see lookAfterWaiters.
+	_, _ = t.pool.Exec(ctx, t.sql.BringBackOutdated)
+	return nil
 }
 
 // Check returns an [ErrUnknownLimiter] if declarations name limiters that the database does not have. A program that calls
@@ -84,15 +90,26 @@ func (t *Throttler) Check(ctx context.Context, declarations ...*Declaration) err
 	return t.applyDefinitions(ctx, nil, throttles)
 }
 
-// setLimiter reports whether the limiter had other options before.
-func (t *Throttler) setLimiter(ctx context.Context, tx pgx.Tx, ref Ref, d Definition) (changed bool, err error) {
+// setLimiter sets a limiter, and adds it to changed if it had other options before.
+func (t *Throttler) setLimiter(ctx context.Context, tx pgx.Tx, ref Ref, d Definition, changed map[int64]int64) error {
 	text, err := json.Marshal(d.options())
 	if err != nil {
-		return false, err
+		return err
+	}
+	var id int64
+	err = tx.QueryRow(ctx, t.sql.SetLimiter, string(ref.Type), ref.Name, string(text)).Scan(&id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
 	}
 	r := d.rules(ref.Type).window
-	tag, err := tx.Exec(ctx, t.sql.SetLimiter, string(ref.Type), ref.Name, string(text), r.Interval()+r.Bucket)
-	return tag.RowsAffected() > 0, err
+	if changed[id] = r.Interval() + r.Bucket; ref.Type.hasSlots() {
+		return nil
+	}
+	_, err = tx.Exec(ctx, t.sql.ExtendExpiry, id, changed[id])
+	return err
 }
 
 // An InUseError is the error of [Throttler.Remove] for a limiter in use.
@@ -154,9 +171,9 @@ func (t *Throttler) Remove(ctx context.Context, limiter Ref) error {
 	return err
 }
 
-// Release releases the slot that a holder has of a mutex or a semaphore, and reports whether it had one. It is for operators, when no job
-// comes to release the slot. The holder is one of [KeyInfo], or just an Owner, the text that [Limit.Owner] made, or a Job. If a job is
-// running with the slot, its context ends with [ErrLost].
+// Release releases the slot that a holder has of a mutex or a semaphore, and reports whether it had one. It is for operators,
+// when no job comes to release the slot. Of the holder, only Owner, the text that [Limit.Owner] made, or else Job is needed. If
+// a job is running with the slot, its context ends with [ErrLost].
 func (t *Throttler) Release(ctx context.Context, limiter Ref, holder Holder) (released bool, err error) {
 	owner := ownerOf(holder.Job, holder.Owner)
 	var key int64

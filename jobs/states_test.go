@@ -191,3 +191,19 @@ func TestClose_RunningJobs(t *testing.T) {
 	require.ErrorIs(t, relaxed.err, ErrClosed)
 	require.NoError(t, held.running(t).end(nil))
 }
+
+// A run ends while its lease is being renewed: the slot is released after that.
+func TestRelease_WhileLeaseIsBeingRenewed(t *testing.T) {
+	w, th := newThrottler(t)
+	s := w.begin(th, nil, onMutex)
+	tx, err := w.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), w.SQL(`update "weir".jobs_holders set until = until`))
+	require.NoError(t, err)
+	require.NoError(t, s.end(nil))
+	w.awaitLocked(1)
+	require.NoError(t, tx.Commit(t.Context()))
+	th.flush()
+	w.work(th, nil, onMutex)
+}

@@ -481,3 +481,62 @@ func TestSet_Deadlock(t *testing.T) {
 	require.NoError(t, th.Remove(t.Context(), Ref{Type: FixedWindow, Name: "w"}))
 	assert.Zero(t, w.Int(`select count(*) from "weir".jobs_limiters`))
 }
+
+// Limiters change while two programs run jobs that need several of them: every call returns, and no grant after a Set has
+// returned exceeds the limit that it has set.
+func TestSet_UnderLoadConcurrentSafe(t *testing.T) {
+	w := newWorld(t)
+	one, other := w.throttler(Options{HandOver: -1}), w.throttler(Options{HandOver: -1})
+	d := limits(Limit{Semaphore: "s"}, Limit{FixedWindow: "w"}, Limit{DynamicWindow: "d", Key: "{n}"}, Limit{Mutex: "m", Key: "{n}"})
+	set := func(th *Throttler, most int) {
+		require.NoError(t, th.Set(t.Context(), Definition{Semaphore: "s", MaxCount: most}, Definition{FixedWindow: "w", Limit: 1000 * most, Interval: time.Hour},
+			Definition{DynamicWindow: "d", Capacity: 10_000 * most, Interval: time.Hour, MaxKeys: 10}))
+	}
+	set(one, 1)
+	w.Exec(`create table "weir".grants (at timestamptz, held bigint)`)
+	w.Exec(`create function "weir".granted() returns trigger language plpgsql as $$begin
+		insert into "weir".grants select clock_timestamp(), count(*) from "weir".jobs_holders h join "weir".jobs_keys k on k.id = h.key
+			join "weir".jobs_limiters l on l.id = k.limiter and l.type = 'semaphore';
+		return null; end$$`)
+	w.Exec(`create trigger granted after insert on "weir".jobs_holders for each row execute function "weir".granted()`)
+
+	ended, setters := make(chan struct{}), sync.WaitGroup{}
+	setters.Go(func() { // changes another limiter all the time, in transactions with those of the first
+		for n := 1; ; n++ {
+			select {
+			case <-ended:
+				return
+			default:
+				assert.NoError(t, other.Set(t.Context(), Definition{SlidingWindow: "a", Limit: n, Interval: time.Hour, Buckets: 60}, Definition{Semaphore: "z", MaxCount: n}))
+			}
+		}
+	})
+	var workers sync.WaitGroup
+	for i := range 12 {
+		workers.Go(func() {
+			for {
+				select {
+				case <-ended:
+					return
+				default:
+				}
+				if s := start([]*Throttler{one, other}[i%2], w.Job("a", map[string]int{"n": i}), d); s.ctx != nil {
+					assert.NoError(t, s.end(nil))
+				}
+			}
+		})
+	}
+	clock := func() int64 { return w.Int(`select (extract(epoch from clock_timestamp()) * 1000000)::bigint`) }
+	for i := range 24 {
+		most := []int{3, 1, 2, 1}[i%4]
+		set([]*Throttler{one, other}[i/2%2], most)
+		from := clock()
+		time.Sleep(20 * time.Millisecond)
+		to := clock()
+		assert.LessOrEqual(t, w.Int(`select coalesce(max(held), 0) from "weir".grants where at > to_timestamp($1 / 1000000.0) and at < to_timestamp($2 / 1000000.0)`, from, to), int64(most))
+	}
+	close(ended)
+	workers.Wait()
+	setters.Wait()
+	assert.Positive(t, w.Int(`select count(*) from "weir".grants where held > 1`))
+}

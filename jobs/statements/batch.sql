@@ -27,19 +27,18 @@ select set_config('idle_in_transaction_session_timeout', '5000', true), set_conf
 {{end}}
 
 {{define "Lock"}}
-select k.id, l.id, l.type, l.version, l.options::text, k.key, k.state, k.hold, k.waiting
-  from {{.Keys}} k join {{.Limiters}} l on l.id = k.limiter where k.id = any($1) order by k.id for update of k
-{{end}}
-
-{{define "LockWindows"}}
 select from {{.Keys}} where id = any($1) order by id for update
 {{end}}
 
+-- A statement of its own, which sees what was written before the locks.
+{{define "Locked"}}
+select k.id, l.id, l.type, l.version, l.options::text, k.key, k.state, k.hold, k.waiting
+  from {{.Keys}} k join {{.Limiters}} l on l.id = k.limiter where k.id = any($1)
+{{end}}
+
 {{define "Released"}}
-delete from {{.Holders}} d using (
-  select h.key, h.owner, h.job from unnest($1::bigint[], $2::timestamptz[]) q (job, attempted)
-  join {{.Holders}} h on h.job = q.job and h.attempted = q.attempted where h.mode = 0 for update of h skip locked) e
-  where d.key = e.key and d.owner = e.owner and d.job = e.job
+delete from {{.Holders}} d using unnest($1::bigint[], $2::timestamptz[]) q (job, attempted)
+  where d.job = q.job and d.attempted = q.attempted and d.mode = 0
   returning d.key, d.owner, (extract(epoch from clock_timestamp() - d.acquired) * 1000000)::bigint,
     exists (select from {{.Waiters}} w where w.key = d.key)
 {{end}}

@@ -9,14 +9,16 @@ select to_regclass('{{.Migrations}}') is not null, to_regclass('{{.River}}') is 
 select coalesce(max(version), 0) from {{.Migrations}}
 {{end}}
 
--- Of a window, executions may count for longer now.
 {{define "SetLimiter"}}
-with changed as (insert into {{.Limiters}} as l (type, name, options) values ($1, $2, $3)
-    on conflict (type, name) do update set options = excluded.options, version = l.version + 1
-    where l.options is distinct from excluded.options returning id),
-  kept as (update {{.Keys}} set expires = greatest(expires, clock_timestamp() + make_interval(secs => $4::bigint / 1000000.0))
-    where id in (select id from {{.Keys}} where limiter = (select id from changed) order by id for update))
-  select id from changed
+insert into {{.Limiters}} as l (type, name, options) values ($1, $2, $3)
+  on conflict (type, name) do update set options = excluded.options, version = l.version + 1
+  where l.options is distinct from excluded.options returning id
+{{end}}
+
+-- After a change: executions may count for longer. It waits for batches that have read the options of before.
+{{define "ExtendExpiry"}}
+update {{.Keys}} set expires = greatest(expires, clock_timestamp() + make_interval(secs => $2::bigint / 1000000.0))
+  where id in (select id from {{.Keys}} where limiter = $1 order by id for update)
 {{end}}
 
 {{define "Unknown"}}
