@@ -73,9 +73,7 @@ func TestModel(t *testing.T) {
 
 // The scripts find every fault that needs no race and no odd context to be seen.
 func TestModel_NoticesFaults(t *testing.T) {
-	elsewhere := map[model.Fault]bool{
-		model.RacyGrant: true, model.NoCause: true, model.DeafToContext: true,
-	}
+	elsewhere := map[model.Fault]bool{model.RacyGrant: true, model.NoCause: true, model.DeafToContext: true}
 	for _, f := range model.Faults() {
 		if elsewhere[f] {
 			continue
