@@ -13,9 +13,9 @@ type batch struct {
 	now       int64
 	fence     int64
 	rows      map[int64]*keyRow
-	running   map[runID]bool      // runs that the database knows, and jobs that it has, without a time; nil: not read
+	running   map[runID]bool      // runs that go on in the database and, without a time, jobs that it has; nil: not read
 	waiters   map[waiterID]waiter // of the jobs of the requests
-	keysOfJob map[int64][]int64   // the keys for which the job waits, or waited when the batch was read
+	keysOfJob map[int64][]int64   // all keys for which a job waited when the batch was read, or waits since
 
 	handOverRoom int // how many more jobs may wait in their workers
 
@@ -24,9 +24,9 @@ type batch struct {
 	removedWaiters map[waiterID]bool
 	savedWaiters   map[waiterID]waiter
 
-	unreadable map[int64]error // rows of jobs_keys that are not among rows, because they cannot be read
+	unreadable map[int64]error // errors of rows of jobs_keys that cannot be read; they are not among rows
 
-	unlocked []int64 // keys with waiters that were not locked when slots were released: the next batch rechecks them
+	unlocked []int64 // keys that a release has freed and this batch has not locked: the next batch looks at their waiters
 }
 
 func newBatch(now int64) *batch {
@@ -145,10 +145,10 @@ func (b *batch) setWake(w waiter, wake int64) {
 
 // toBringBack returns the waiters whose turn is near. It leaves out the jobs that this transaction snoozes: they are still
 // running, and River does not find them among the snoozed.
-func (b *batch) toBringBack(lead int64) (next []waiter) {
+func (b *batch) toBringBack() (next []waiter) {
 	for _, row := range b.rows {
 		if row.slots != nil {
-			next = append(next, row.slots.toBringBack(lead)...)
+			next = append(next, row.slots.toBringBack()...)
 		}
 	}
 	return slices.DeleteFunc(next, func(w waiter) bool { return b.isWaiting(w.waiterID) })
@@ -156,7 +156,7 @@ func (b *batch) toBringBack(lead int64) (next []waiter) {
 
 // storedRows are what load has read, except for the rows that batch has.
 type storedRows struct {
-	held    map[holderID]int64 // how long released slots were held, µs; without the job
+	held    map[holderID]int64 // for how long released slots were held, µs; the Job of the ID is 0
 	dynamic []dynamicKey
 	holders []readHolder
 	waiters []waiter // of keys, by key, then by job

@@ -24,23 +24,28 @@ type database struct {
 	pool         *pgxpool.Pool
 	sql          *statements
 	lease        time.Duration
-	lead         func() int64
 	recheckLater func(keys []int64, delay time.Duration) // see batcher.recheckLater
 	ids          map[Ref]int64                           // IDs of rows of jobs_keys
 	definitions  map[int64]rules                         // by limiter
-	foundJob     bool                                    // a job of a request was found, so the database is that of the River client
+	foundJob     bool                                    // some job of a request was found: the database is that of the River client
 }
 
-// maxIDs bounds each map of a database.
+// maxIDs bounds each map of a database, but for what one batch adds.
 const maxIDs = 100_000
 
 // resolve fills in the IDs of all needs, and makes missing rows. A request that names an unknown limiter gets its error.
 func (d *database) resolve(ctx context.Context, reqs []*request) error {
-	missing := d.missing(reqs)
-	if len(d.ids)+len(missing) > maxIDs {
+	if len(d.ids) >= maxIDs { // before it is known what is missing: IDs that are cleared are
 		clear(d.ids)
-		missing = d.missing(reqs)
 	}
+	missing := map[Ref]bool{}
+	eachNeed(reqs, func(_ *request, n *need) {
+		for _, ref := range n.refs() {
+			if _, ok := d.ids[ref]; !ok {
+				missing[ref] = true
+			}
+		}
+	})
 	if len(missing) > 0 {
 		if err := d.createKeys(ctx, missing); err != nil {
 			return err
@@ -58,19 +63,6 @@ func (d *database) resolve(ctx context.Context, reqs []*request) error {
 		}
 	})
 	return nil
-}
-
-// missing returns what the requests need and whose IDs are not known.
-func (d *database) missing(reqs []*request) map[Ref]bool {
-	missing := map[Ref]bool{}
-	eachNeed(reqs, func(_ *request, n *need) {
-		for _, ref := range n.refs() {
-			if _, ok := d.ids[ref]; !ok {
-				missing[ref] = true
-			}
-		}
-	})
-	return missing
 }
 
 // createKeys makes missing rows of jobs_keys, and mutexes, and remembers their IDs. Other limiters must have been set.
@@ -147,7 +139,7 @@ func (d *database) transact(ctx context.Context, conn *pgxpool.Conn, reqs []*req
 	if err != nil {
 		return nil, nil, err
 	}
-	reqs = d.refuse(b, reqs)
+	reqs = d.decidable(b, reqs)
 	b.handOverRoom = room
 	b.decide(reqs, d.lease.Microseconds())
 	again, later, err = d.bringBack(ctx, conn, b)
@@ -171,7 +163,7 @@ const (
 // bringBack makes River run the waiters whose turn is near. It returns the keys to be rechecked: at once because a waiter will not
 // come and others have its turn, or later.
 func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) (again, later []int64, err error) {
-	next := b.toBringBack(d.lead())
+	next := b.toBringBack()
 	var ids []int64
 	for _, w := range next {
 		ids = append(ids, w.Job)
@@ -202,9 +194,9 @@ func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) 
 	return again, later, nil
 }
 
-// refuse sets the error of requests that cannot be decided, and returns the others: their jobs are not running in this database, or
-// what they need cannot be read.
-func (d *database) refuse(b *batch, reqs []*request) []*request {
+// decidable returns the requests that can be decided, and sets the error of the others: their jobs are not running in this database,
+// or what they need cannot be read.
+func (d *database) decidable(b *batch, reqs []*request) []*request {
 	eachNeed(reqs, func(req *request, n *need) {
 		req.decision.err = cmp.Or(req.decision.err, b.unreadable[n.id], b.unreadable[n.dynamicRow])
 	})

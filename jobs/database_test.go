@@ -474,7 +474,7 @@ func TestInspect(t *testing.T) {
 
 // database returns what runs the batches of a Throttler, to run some with given requests.
 func (w *world) database(th *Throttler) *database {
-	return &database{pool: w.Pool, sql: th.sql, lease: defaultLease, lead: th.lead.Load, ids: map[Ref]int64{}, definitions: map[int64]rules{},
+	return &database{pool: w.Pool, sql: th.sql, lease: defaultLease, ids: map[Ref]int64{}, definitions: map[int64]rules{},
 		recheckLater: func([]int64, time.Duration) {}}
 }
 

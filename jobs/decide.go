@@ -29,11 +29,8 @@ type candidate struct {
 func (b *batch) decideOne(req *request, lease int64) {
 	candidates := b.candidates(req)
 	granted := b.admitAll(req, candidates)
-	req.decision = decision{granted: granted, late: -1}
+	req.decision = decision{granted: granted}
 	for _, c := range candidates {
-		if c.waited && !c.waiter.InWorker {
-			req.decision.late = max(req.decision.late, b.now-c.waiter.Wake)
-		}
 		if c.waited && granted && b.now-c.waiter.Since > req.decision.waited {
 			req.decision.waited, req.decision.limiter = b.now-c.waiter.Since, c.ref
 		}
@@ -158,7 +155,7 @@ func (b *batch) refuse(req *request, candidates []candidate) {
 		b.handOverRoom--
 		req.decision.inWorker, req.decision.wake, req.decision.expectedWait = true, b.now, wait
 	default:
-		req.decision.wake = b.now + max(wait-req.lead, req.minDelay, ms)
+		req.decision.wake = b.now + max(wait, req.minDelay, ms)
 		earliest += req.minDelay
 	}
 	if !slotsOnly {
@@ -226,8 +223,8 @@ func (b *batch) findBuckets(result *decision, candidates []candidate, from int64
 }
 
 // keepReservation lets a job that another limit refuses keep its reservation in a window. Otherwise it would be behind all
-// jobs that have one, each time. If the reserved bucket has begun, the reservation keeps no other job out, and this job
-// comes before jobs without a reservation when it is back.
+// jobs that have one, each time. A reservation whose bucket has begun reserves no place, so that the place does not stay
+// unused. It only says that the job is let in before jobs without a reservation.
 func (b *batch) keepReservation(req *request, c candidate) {
 	w := c.waiter
 	if c.row.window.IsDue(w.Bucket) {

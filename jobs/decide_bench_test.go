@@ -81,7 +81,7 @@ func BenchmarkDecide(b *testing.B) {
 			for b.Loop() {
 				batch := m.load(reqs)
 				batch.decide(reqs, m.lease)
-				batch.toBringBack(m.lead)
+				batch.toBringBack()
 				for _, row := range batch.rows {
 					if row.window != nil && row.window.Changed {
 						row.state = row.window.String()

@@ -193,7 +193,6 @@ func TestDecide_Reservations(t *testing.T) {
 	m.now += 30 * second // 4 comes late: its place was in a bucket that has passed
 	late = m.ask(4, m.sliding("w"))
 	assert.True(t, late.decision.granted)
-	assert.Equal(t, 30*second, late.decision.late)
 	m.now += 30 * second
 	req, b := m.job(5, m.sliding("w")), m.job(6, m.sliding("w"))
 	m.decide(b, req)
@@ -229,20 +228,6 @@ func TestDecide_KeepsReservation(t *testing.T) {
 	m.end(holder, true)
 	require.Equal(t, []int64{1}, decide(1))
 	require.Empty(t, decide(2))
-}
-
-func TestDecide_Late(t *testing.T) {
-	m := newMemory(t)
-	m.set(Definition{FixedWindow: "w", Limit: 1, Interval: time.Minute})
-	first := m.ask(1, m.fixed("w"))
-	assert.EqualValues(t, -1, first.decision.late, "it was not throttled before")
-	m.ask(2, m.fixed("w"))
-	m.now += 61 * second
-	req := m.ask(2, m.fixed("w"))
-	assert.Equal(t, second, req.decision.late)
-	m.ask(3, m.fixed("w"))
-	early := m.ask(3, m.fixed("w"))
-	assert.Negative(t, early.decision.late)
 }
 
 func TestDecide_TooFarAhead(t *testing.T) {
@@ -366,7 +351,7 @@ func TestDecide_Random(t *testing.T) {
 			m.set(Definition{SlidingWindow: "w", Limit: 1 + rnd.IntN(9), Interval: interval, Buckets: buckets})
 			m.set(Definition{DynamicWindow: "d", Interval: interval, Buckets: buckets, Capacity: 2 + rnd.IntN(9), MinLimit: 1 + rnd.IntN(2)})
 		}
-		m.lead, m.room = 20*ms, 2
+		m.room = 2
 		var needsOf [31][]need
 		for id := range needsOf {
 			key := rnd.IntN(4)

@@ -171,9 +171,9 @@ func (t *Throttler) Remove(ctx context.Context, limiter Ref) error {
 	return err
 }
 
-// Release releases the slot that a holder has of a mutex or a semaphore, and reports whether it had one. It is for operators, when no job
-// comes to release the slot. The holder is one of [KeyInfo], or just an Owner, the text that [Limit.Owner] made, or a Job. If a job is
-// running with the slot, its context ends with [ErrLost].
+// Release releases the slot that a holder has of a mutex or a semaphore, and reports whether it had one. It is for operators,
+// when no job comes to release the slot. Of the holder, only Owner, the text that [Limit.Owner] made, or else Job is needed. If
+// a job is running with the slot, its context ends with [ErrLost].
 func (t *Throttler) Release(ctx context.Context, limiter Ref, holder Holder) (released bool, err error) {
 	owner := ownerOf(holder.Job, holder.Owner)
 	var key int64

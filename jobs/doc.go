@@ -61,9 +61,8 @@
 // # Zero values
 //
 // The zero [Throttle] has no limits. The zero [Options] have the defaults, and nil stands for them. The zero [Mode] is
-// [AcquireAndRelease]. The zero
-// [Config] sets nothing. The zero [Limit] is invalid. The zero [Throttler] and [Declaration] are not usable: [New] and
-// [Declare] make them.
+// [AcquireAndRelease]. The zero [Config] sets nothing. The zero [Limit] is invalid. The zero [Throttler] and [Declaration]
+// are not usable: [New] and [Declare] make them.
 //
 // # For maintainers
 //

@@ -50,8 +50,8 @@ type Decision struct {
 	Job     int64 // the ID of the job
 	JobKind string
 	Granted []Ref         // the limits of a job that starts, with their keys; nil if the job was throttled
-	Waited  time.Duration // since a job that starts was first throttled; 0 if it was not
-	Limiter Ref           // for which a throttled job waits, or a job that starts has waited, longest
+	Waited  time.Duration // if the job starts, the time since it was first throttled; 0 if it was not
+	Limiter Ref           // the limiter that makes the job wait longest or, if it starts, for which it has waited longest
 	Next    time.Time     // when a throttled job comes back or, if it is cancelled, could have run
 	// Cancelled reports whether the throttled job was cancelled, and does not come back.
 	Cancelled bool

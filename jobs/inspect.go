@@ -69,9 +69,9 @@ func (t *Throttler) Limiters(ctx context.Context) ([]LimiterInfo, error) {
 	return infos, nil
 }
 
-// Keys lists at most n keys of a limiter, in order, beginning after the given key. A limiter without keys has one that is empty, which
-// is not listed. Unused keys are removed: those of
-// windows when nothing in them counts any more, those of mutexes and semaphores after a day.
+// Keys lists at most n keys of a limiter, in order, beginning after the given key. The empty key of a limiter without keys is
+// not listed. Unused keys are removed: those of windows when nothing in them counts any more, those of mutexes and semaphores
+// after a day.
 func (t *Throttler) Keys(ctx context.Context, limiter Ref, after string, n int) ([]string, error) {
 	var key string
 	keys := []string{}

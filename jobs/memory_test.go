@@ -35,7 +35,6 @@ type memory struct {
 	fence       int64
 	room        int
 	lease       int64
-	lead        int64
 	keys        []*memoryKey // by ID, from 1
 	ids         map[Ref]int64
 	holders     map[holderID]*memoryHolder
@@ -109,7 +108,7 @@ func (m *memory) dynamic(name, key string) need {
 
 // job returns what a job that starts now asks.
 func (m *memory) job(id int64, needs ...need) *request {
-	req := &request{job: id, attempted: time.UnixMicro(m.now), snoozes: true, lead: m.lead, needs: slices.Clone(needs)}
+	req := &request{job: id, attempted: time.UnixMicro(m.now), snoozes: true, needs: slices.Clone(needs)}
 	for i := range req.needs {
 		n := &req.needs[i]
 		if n.owner == "" {
@@ -181,7 +180,7 @@ func (m *memory) recheck(n need) {
 }
 
 func (m *memory) finish(b *batch) {
-	for _, w := range b.toBringBack(m.lead) {
+	for _, w := range b.toBringBack() {
 		b.setWake(w, b.now)
 		m.broughtBack = append(m.broughtBack, w.Job)
 	}

@@ -27,7 +27,7 @@ type Options struct {
 	// that is expected to wait longer leaves its worker at once. If 0, it is 1s; -1 turns it off.
 	//
 	// River takes up to its FetchPollInterval to bring a job back. Without HandOver, slots that are held for less than that
-	// would be idle most of the time.
+	// would be idle most of the time, and a job that asks while a slot is free gets it before jobs that are snoozed.
 	HandOver time.Duration
 	// HandOverWorkers is how many jobs of this Throttler may wait in their workers at a time, at most 10,000. If 0, it
 	// is 16.

@@ -165,24 +165,3 @@ func TestThrottler_NewRequest(t *testing.T) {
 		assert.ErrorContains(t, err, "job 7 needs more than 20 limits")
 	})
 }
-
-func TestThrottler_AdjustLead(t *testing.T) {
-	th := &Throttler{o: Options{HandOver: time.Second}}
-	for _, c := range []struct{ late, want int64 }{
-		{-1, 0}, {400 * ms, 100 * ms}, {400 * ms, 175 * ms}, {0, 175*ms - 175*ms/8}, {-1, 175*ms - 175*ms/8},
-	} {
-		th.adjustLead(c.late)
-		assert.Equal(t, c.want, th.lead.Load(), "%+v", c)
-	}
-	for range 100 {
-		th.adjustLead(math.MaxInt64)
-	}
-	assert.InDelta(t, 750*ms, th.lead.Load(), 10, "three quarters of HandOver at the most")
-	for range 200 {
-		th.adjustLead(0)
-	}
-	assert.Less(t, th.lead.Load(), int64(ms))
-	off := &Throttler{}
-	off.adjustLead(second)
-	assert.Zero(t, off.lead.Load())
-}

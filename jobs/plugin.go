@@ -108,7 +108,7 @@ func (d *Declaration) WorkBegin(ctx context.Context, job *rivertype.JobRow) erro
 	return installed(ctx, job)
 }
 
-// installed returns an error if no plugin has asked whether the job may start.
+// installed returns an error if no plugin of a Throttler has begun the session of the job.
 func installed(ctx context.Context, job *rivertype.JobRow) error {
 	if s := sessionOf(ctx); s != nil && s.job.ID == job.ID && s.begun {
 		return nil

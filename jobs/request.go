@@ -16,7 +16,6 @@ type request struct {
 	snoozes   bool  // if throttled, the job is snoozed; if false, it is cancelled and waits for nothing
 	handOver  int64 // for how long the job may wait in its worker, µs
 	minDelay  int64 // µs
-	lead      int64 // how much earlier than its turn the job is brought back, µs
 	needs     []need
 
 	decision decision
@@ -44,7 +43,7 @@ type need struct {
 type decision struct {
 	err     error
 	granted bool
-	limiter Ref // granted after a wait: the limiter that was waited for longest; otherwise the one that makes the job wait longest
+	limiter Ref // the one that makes the job wait longest or, if it is granted, for which it has waited longest
 
 	// If granted.
 	fence     int64
@@ -52,20 +51,18 @@ type decision struct {
 	heldRows  int       // rows of jobs_holders to be renewed and released
 	leased    bool      // these rows have a lease
 	written   time.Time // before these rows were written, by this machine's clock
-	contended []int64   // the keys of these rows that other jobs wait for
+	contended []int64   // keys of these rows for which other jobs may wait when they are released
 	waited    int64     // µs since the job was first throttled; 0: it was not
 
 	// If throttled.
 	wake         int64 // when the job comes back
 	inWorker     bool  // the job waits in its worker
 	expectedWait int64 // in its worker, µs
-
-	late int64 // how much after its wake the job came back, µs; -1: it was not throttled before
 }
 
 // newRequest returns the request for the job of a session.
 func (t *Throttler) newRequest(s *session) (*request, error) {
-	req := &request{job: s.job.ID, lead: t.lead.Load(), handOver: t.o.HandOver.Microseconds(), handOverEnd: time.Now().Add(t.o.HandOver)}
+	req := &request{job: s.job.ID, handOver: t.o.HandOver.Microseconds(), handOverEnd: time.Now().Add(t.o.HandOver)}
 	cancel := t.o.Cancel
 	for _, p := range s.declared {
 		req.strict, cancel = req.strict || p.strict, cancel || p.cancel

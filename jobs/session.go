@@ -76,7 +76,6 @@ func (s *session) begin(ctx context.Context) error {
 	case err != nil: // the database cannot be reached, or the Throttler was closed
 		return s.snooze()
 	}
-	t.adjustLead(result.late)
 	if result.granted {
 		s.grant(ctx, req, result)
 	}
@@ -108,9 +107,9 @@ func (s *session) refuse(ctx context.Context, limiter Ref, next time.Time, snooz
 		return river.JobCancel(&ThrottledError{Limiter: limiter, Next: next})
 	}
 	_ = river.MetadataSet(ctx, metadataKey, map[string]any{"throttled_by": limiter, "until": next.UTC()})
-	// River adds the duration to this machine's clock, and for 5 s and less compares the sum with the database's. So the
-	// duration contains the difference between the clocks, and may be negative. For more than 5 s, River's leader compares
-	// the sum with its own clock; if that is behind, lookAfterWaiters does it.
+	// River adds the duration to this machine's clock. For 5 s and less it compares the sum with the database's clock, so the
+	// duration is the time until next by this machine's clock, and may be negative. For more than 5 s, River's leader compares
+	// the sum with its own clock. If that is behind, lookAfterWaiters makes the job available.
 	return &rivertype.JobSnoozeError{Duration: next.Sub(s.throttler.now())}
 }
 
@@ -190,8 +189,8 @@ type leases struct {
 	sessions map[*session]bool
 }
 
-// add has the leases of a run renewed, which it has got now. If that took for so long that they may end before the next renewal, they
-// are lost.
+// add begins to renew the leases of a run. If the transaction that granted them took so long that they may end before the next
+// renewal, they are lost.
 func (l *leases) add(s *session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

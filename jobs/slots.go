@@ -50,6 +50,8 @@ const (
 	// inWorkerFor is for how long the row of a job that waits in its worker counts. The row is written again after half
 	// of it.
 	inWorkerFor = 1000 * ms
+	// nearTurn is how long before its turn a waiter is brought back.
+	nearTurn = 100 * ms
 	// maxBroughtBack bounds how many waiters are brought back at a time.
 	maxBroughtBack = 24
 	// maxPeriod bounds estimates, in µs.
@@ -162,19 +164,18 @@ func (s *slots) slotEnds() (hold int64, ends []int64) {
 // toBringBack returns the waiters whose turn is near and that would come back too late, because slots were released sooner
 // than expected. If a waiter has not come lately, as while its queue is paused, the next ones may not come either. Then
 // several are brought back for a slot that is free, and more of them the more have not come.
-func (s *slots) toBringBack(lead int64) (next []waiter) {
-	late := max(lead, 100*ms)
+func (s *slots) toBringBack() (next []waiter) {
 	most, missing := maxBroughtBack, slices.ContainsFunc(s.waiters, func(w waiter) bool { return !s.comes(w) && w.Wake >= s.now-4*gracePeriod })
 	ahead, turn := int64(0), s.waitBehind(0)
 	for _, w := range s.waiters {
-		if turn > late || len(next) >= most {
+		if turn > nearTurn || len(next) >= most {
 			break
 		}
 		switch {
 		case !s.comes(w):
 			most++
 			continue
-		case w.InWorker || w.Wake <= s.now+late:
+		case w.InWorker || w.Wake <= s.now+nearTurn:
 		case w.Earliest > s.now:
 			continue
 		default:

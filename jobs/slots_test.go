@@ -180,29 +180,24 @@ func TestSlots_ToBringBack(t *testing.T) {
 		}
 		return ids
 	}
-	assert.Equal(t, []int64{0, 1}, jobs(s.toBringBack(0)), "whose turn is within 100 ms")
-	assert.Equal(t, []int64{0, 1, 2, 3}, jobs(s.toBringBack(160*ms)))
-	assert.Empty(t, s.toBringBack(1000*second), "they come in time")
-	for i := range s.waiters {
-		s.waiters[i].Wake = now + 10_000*second
-	}
-	assert.Len(t, s.toBringBack(1000*second), maxBroughtBack)
+	assert.Equal(t, []int64{0, 1}, jobs(s.toBringBack()), "whose turn is within 100 ms")
 	s.waiters[0].InWorker = true
-	s.waiters[1].Wake = now
-	assert.Equal(t, []int64{2, 3}, jobs(s.toBringBack(160*ms)))
-	s.waiters[2].Earliest = now + 1
-	assert.Equal(t, []int64{3, 4}, jobs(s.toBringBack(160*ms)), "a job with a MinDelay keeps no other from coming")
-	assert.Empty(t, slotsOf(1, hold).toBringBack(second))
+	assert.Equal(t, []int64{1}, jobs(s.toBringBack()))
+	s.waiters[1].Earliest = now + 1
+	assert.Equal(t, []int64{2}, jobs(s.toBringBack()), "a job with a MinDelay keeps no other from coming")
+	s.waiters[0].Wake, s.waiters[0].InWorker, s.waiters[2].Wake = now, false, now+100*ms
+	assert.Empty(t, s.toBringBack(), "they come by themselves")
+	assert.Empty(t, slotsOf(1, hold).toBringBack())
 
 	free := slotsOf(1, second)
 	for i := range int64(50) {
 		free.add(waits(i, now+second))
 	}
-	assert.Equal(t, []int64{0}, jobs(free.toBringBack(0)), "the slot is free")
+	assert.Equal(t, []int64{0}, jobs(free.toBringBack()), "the slot is free")
 	free.waiters[0].Wake = now - gracePeriod - 1
-	assert.Len(t, free.toBringBack(0), maxBroughtBack+1, "and the first does not come")
+	assert.Len(t, free.toBringBack(), maxBroughtBack+1, "and the first does not come")
 	free.waiters[0].Wake = now - 4*gracePeriod - 1
-	assert.Equal(t, []int64{1}, jobs(free.toBringBack(0)), "which was long ago")
+	assert.Equal(t, []int64{1}, jobs(free.toBringBack()), "which was long ago")
 }
 
 // A holder that takes much longer than others did, or of which nothing is known but how long it has held its slot, is expected
@@ -225,7 +220,6 @@ type simulation struct {
 	*memory
 	poll, hold int64
 	workers    int
-	th         Throttler // for its lead
 	scheduled  map[int64]int64
 	inWorkers  []*request
 	running    []*request
@@ -241,13 +235,12 @@ func (s *simulation) ask(reqs []*request) {
 	if len(reqs) == 0 {
 		return
 	}
-	s.lead, s.room = s.th.lead.Load(), max(16-len(s.inWorkers), 0)
+	s.room = max(16-len(s.inWorkers), 0)
 	for _, req := range reqs {
-		req.lead, req.handOver = s.lead, second
+		req.handOver = second
 	}
 	s.decide(reqs...)
 	for _, req := range reqs {
-		s.th.adjustLead(req.decision.late)
 		switch {
 		case req.decision.granted:
 			s.begun = append(s.begun, req.job)
@@ -321,7 +314,6 @@ func (s *simulation) step() {
 
 func newSimulation(t *testing.T, jobs int, poll, hold int64, needs func(job int64) []need) *simulation {
 	s := &simulation{memory: newMemory(t), poll: poll, hold: hold, workers: 200, scheduled: map[int64]int64{}, ends: map[*request]int64{}, needs: needs}
-	s.th.o.HandOver = time.Second
 	for job := range int64(jobs) {
 		s.scheduled[job+1] = s.now
 	}
@@ -554,6 +546,6 @@ func TestSlots_ManyOwners(t *testing.T) {
 		s.otherOwners = int64(c.unread)
 		s.with(waits(4, now+60*second))
 		assert.Equal(t, c.free, s.expectedWait(3, false) == 0, c)
-		assert.Equal(t, c.free, len(s.toBringBack(0)) == 1, c)
+		assert.Equal(t, c.free, len(s.toBringBack()) == 1, c)
 	}
 }

@@ -26,7 +26,6 @@ type Throttler struct {
 	batcher   *batcher
 	events    *eventqueue.Queue[Event]
 	throttles atomic.Pointer[kindThrottles]
-	lead      atomic.Int64 // how much earlier than their turn jobs are brought back, µs
 	now       func() time.Time
 
 	leases  *leases
@@ -71,7 +70,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (t *Throttler, err
 	if t.own, err = pgxpool.NewWithConfig(context.WithoutCancel(ctx), config); err != nil {
 		return nil, fmt.Errorf("jobs: New: %w", err)
 	}
-	d := &database{pool: t.own, sql: t.sql, lease: options.Lease, lead: t.lead.Load, ids: map[Ref]int64{}, definitions: map[int64]rules{}}
+	d := &database{pool: t.own, sql: t.sql, lease: options.Lease, ids: map[Ref]int64{}, definitions: map[int64]rules{}}
 	d.recheckLater = func(keys []int64, delay time.Duration) { t.batcher.recheckLater(keys, delay) }
 	t.batcher = newBatcher(options.CallTimeout, options.HandOverWorkers, d.run, t.reportDatabase)
 	closed, cancel := context.WithCancel(context.Background())
@@ -140,9 +139,9 @@ func (t *Throttler) OnDecision(f func(context.Context, Decision)) {
 	t.onDecision = append(slices.Clip(t.onDecision), f)
 }
 
-// Close releases what is left to release, and ends the goroutines and the connections of the Throttler. Jobs that start
-// later are snoozed, and the contexts of jobs that still run and hold slots, but not in strict mode, end with [ErrLost]. Methods that set, list, inspect, release or remove limiters work after Close, as long as the pool does.
-// The error is always nil.
+// Close writes the releases of jobs that have ended, and ends the goroutines and the connections of the Throttler. Jobs that
+// start later are snoozed. The contexts of jobs that still hold slots end with [ErrLost], except in strict mode. Methods that
+// set, list, inspect, release or remove limiters work after Close, as long as the pool does. The error is always nil.
 func (t *Throttler) Close() error {
 	t.closing.Do(func() {
 		t.close()
@@ -161,19 +160,4 @@ func (t *Throttler) reportDatabase(err error) {
 		kind = EventDatabaseRecovered
 	}
 	t.events.Add(Event{Kind: kind, Err: err})
-}
-
-// adjustLead moves the lead towards how late River brought a job back: a fourth of the difference up, an eighth down.
-func (t *Throttler) adjustLead(late int64) {
-	if late < 0 {
-		return
-	}
-	lead := t.lead.Load()
-	late = min(late, t.o.HandOver.Microseconds()*3/4)
-	if late > lead {
-		lead += (late - lead) / 4
-	} else {
-		lead -= (lead - late) / 8
-	}
-	t.lead.Store(lead)
 }

@@ -71,7 +71,7 @@ func recorded(r *Recording, end time.Duration) (next func() (input.Request, bool
 	}, stop
 }
 
-// prepared returns what is faster than v when it is used many times.
+// prepared returns v, or what v makes of itself to be faster in many calls.
 func prepared[T any](v T) T {
 	if p, ok := any(v).(interface{ prepared() T }); ok {
 		return p.prepared()
@@ -108,9 +108,8 @@ func scramble(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// arrivalTimes are the times of an open load. The n-th arrival, from 0, is the last nanosecond at which no more than n
-// requests have arrived by the rate. If arrivals are random, n is the sum of n+1 random numbers with an exponential
-// distribution, which makes them a Poisson process of that rate.
+// arrivalTimes are the times of an open load. Arrival n, counted from 0, is at the last nanosecond at which the rate has at
+// most n arrivals. In a Poisson process, the sum of n+1 random numbers with an exponential distribution stands for n.
 type arrivalTimes struct {
 	rate    Rate
 	end     time.Duration

@@ -92,13 +92,6 @@ func moments(values []float64) (mean, variance float64) {
 	return mean, variance
 }
 
-func TestArrivals_Seed(t *testing.T) {
-	rate := ConstantRate{Rate: 100}
-	one := timesOf(t, rate, time.Minute, true, 1)
-	assert.Equal(t, one, timesOf(t, rate, time.Minute, true, 1))
-	assert.NotEqual(t, one, timesOf(t, rate, time.Minute, true, 2))
-}
-
 // What one part of the load draws does not change another.
 func TestArrivals_Streams(t *testing.T) {
 	draw := func(l Load) (requests []input.Request) {
@@ -162,34 +155,6 @@ func TestArrivals_Recording(t *testing.T) {
 		}
 		a.stop()
 		assert.Equal(t, want, got, "%v", length)
-	}
-}
-
-func BenchmarkArrivals(b *testing.B) {
-	day := make([]Step, 1440)
-	for i := range day {
-		day[i] = Step{Rate: 500 + float64(i%1000), For: 417 * time.Millisecond, Ramp: 100 * time.Millisecond}
-	}
-	span := 10 * time.Minute
-	if testing.Short() {
-		span = time.Minute
-	}
-	for name, rate := range map[string]Rate{
-		"constant": ConstantRate{Rate: 1000}, "sine": Sine{Mean: 1000, Amplitude: 1000, Period: time.Minute},
-		"steps": Steps{Steps: day}, "bursts": Sum{ConstantRate{Rate: 500}, Bursts{Size: 500, Every: time.Second}},
-	} {
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				a := newArrivals(&Load{
-					For: span, Open: &Open{Rate: rate, Poisson: true}, Keys: ZipfKeys{Count: 10_000, Exponent: 1},
-				}, 1)
-				n := 0
-				for _, ok, _ := a.next(); ok; _, ok, _ = a.next() {
-					n++
-				}
-				b.ReportMetric(float64(n), "arrivals")
-			}
-		})
 	}
 }
 

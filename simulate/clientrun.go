@@ -68,8 +68,7 @@ func (c *client) begin(number int64, key string, cost int) {
 	reseed(&c.pcg, r.scenario.Seed, requestStream, uint64(number))
 }
 
-// do does the request: it executes the pipeline until the request succeeds or the client gives up. The client has the
-// turn.
+// do executes the pipeline until the request succeeds or the client gives up. The client has the turn.
 func (c *client) do() {
 	r := c.run
 	p := r.pipelines[c.request.number%int64(len(r.pipelines))]
@@ -82,12 +81,12 @@ func (c *client) do() {
 		r.ended(&c.request, err)
 		delay, again := c.reaction(err, attempt)
 		if !again {
-			r.gone(&c.request, err, r.over && err != nil)
+			r.gone(&c.request, err, r.ending && err != nil)
 			return
 		}
 		r.schedule(event{at: saturate.Add(r.now(), delay), task: c.task})
 		c.task.await()
-		if r.over {
+		if r.ending {
 			r.gone(&c.request, err, true)
 			return
 		}
@@ -111,7 +110,7 @@ func (c *client) reaction(err error, attempt int) (delay time.Duration, again bo
 	if isRejection(err) {
 		o = &c.run.scenario.Clients.OnRejection
 	}
-	if err == nil || attempt >= o.MaxRetries || c.run.over {
+	if err == nil || attempt >= o.MaxRetries || c.run.ending {
 		return 0, false
 	}
 	delay = o.delay(attempt, c.random.Rand)
@@ -142,8 +141,8 @@ func (o *Reaction) delay(attempt int, r *rand.Rand) time.Duration {
 	return d
 }
 
-// phases is how many phases there are. A phase is a number of nanoseconds that is added to the time of a request, so that
-// timers that began with different requests do not end at the same instant, nor together with those of the limiters.
+// Each request begins some nanoseconds later than the load says, its phase, so that its timers do not fire at the instant of
+// those of other requests or of a limiter. There are 997 phases: a prime, so that a load with a period meets all of them.
 const phases = 997
 
 // begin begins the load. next is the first arrival of an open load; without one it is nil.
@@ -218,7 +217,7 @@ func (c *client) pause() {
 	r := c.run
 	d := max(r.scenario.Load.Closed.Think.Duration(c.think), time.Microsecond)
 	at := saturate.Add(saturate.Add(r.now(), d), time.Duration(1+c.think.IntN(phases)))
-	if r.over || at >= r.scenario.Load.For {
+	if r.ending || at >= r.scenario.Load.For {
 		r.inFlight--
 		return
 	}
@@ -243,9 +242,9 @@ func (r *run) closedClient(c *client) {
 // afterCut is how long requests have to end when they are cut off.
 const afterCut = 10 * time.Minute
 
-// cut ends executions, one client after the other, and then the waits of clients that would try again.
+// cut cancels executions, one client after the other, and then wakes the clients that wait to try again.
 func (r *run) cut() {
-	r.over = true
+	r.ending = true
 	for _, c := range r.clients {
 		c.cancel()
 		bubble.Wait()
@@ -264,7 +263,7 @@ func (r *run) cut() {
 // stop ends the goroutines of the clients, wherever they are.
 func (r *run) stop() error {
 	r.end()
-	r.over = true
+	r.ending = true
 	for _, c := range r.clients {
 		c.cancel()
 		c.task.close()

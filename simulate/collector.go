@@ -20,7 +20,7 @@ const keptKeys = 1_000_000
 type collector struct {
 	result  *Result
 	since   func() time.Duration
-	answer  time.Duration // how long a limiter can take to answer an execution that does not wait
+	answer  time.Duration // an execution that a limiter answers within it has not waited: that is the time of a store
 	waiting int64         // executions that wait for a permit
 	running int64         // calls that the service has
 	latency histogram
@@ -44,7 +44,7 @@ func newCollector(s *Scenario, since func() time.Duration) collector {
 	return c
 }
 
-// point returns the point of this instant, which is the last one.
+// point returns the point of now, the last of the series. It adds points to the series until there is one.
 func (c *collector) point() *Point {
 	r := c.result
 	i := int(c.since() / r.Interval)
@@ -69,8 +69,8 @@ func (c *collector) count(what func(*Counts)) {
 	what(&p.Counts)
 }
 
-// sample notes what there is at once, when nothing runs. It is called whenever time has moved on, so that a new point
-// begins with what there was.
+// sample notes what waits and runs now. It is called before and after the time moves on, so that what waits through a whole
+// interval is in its point.
 func (c *collector) sample() {
 	p := c.point()
 	p.Waiting, p.Running = max(p.Waiting, c.waiting), max(p.Running, c.running)
@@ -115,7 +115,7 @@ func (c *collector) granted(t *task) {
 	}
 }
 
-// refused is called when an execution has come back from a limiter. If granted was called before, refused does nothing.
+// refused is called when an execution comes back from a limiter, whether it was granted a permit or not.
 func (c *collector) refused(t *task) { c.answered(t) }
 
 // answered returns how long t asked. ok is false if it does not ask.
@@ -185,8 +185,8 @@ var (
 	errFull   = errors.New("simulate: the service has no room for another call")
 )
 
-// isRejection reports whether err is that of an execution whose last attempt was rejected before it reached the service.
-// An execution that waited in a queue until its context ended, by a timeout or because the client left, has failed.
+// isRejection reports whether a strategy rejected the last attempt of an execution, so that it did not reach the service. An
+// execution whose context ended in the queue of a limiter has failed: a timeout ended it, or its client left.
 func isRejection(err error) bool {
 	_, timedOut := errors.AsType[*timeout.Error](err)
 	return pipeline.NotCalled(err) && !timedOut && errors.Is(err, pipeline.ErrRejected)
@@ -201,7 +201,7 @@ const (
 	reasonOther  = "other"
 )
 
-// cause returns what has made an execution fail: the strategy, or else what happened.
+// cause returns the strategy that rejected an execution or made it fail, or else one of the reasons.
 func cause(r *request, err error) string {
 	var source pipeline.Source
 	if e, ok := errors.AsType[*ratelimit.RejectedError](err); ok {

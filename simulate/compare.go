@@ -71,16 +71,11 @@ func (c *Comparison) compareKeys() {
 	order := slices.SortedFunc(maps.Values(changes), func(a, b KeyChange) int {
 		return cmp.Or(cmp.Compare(a.change(), b.change()), strings.Compare(a.Key, b.Key))
 	})
-	for _, k := range order {
-		if k.change() < 0 && len(c.Losers) < most {
+	for i, k := range order[:min(most, len(order))] {
+		if k.change() < 0 {
 			c.Losers = append(c.Losers, k)
 		}
-	}
-	slices.SortFunc(order, func(a, b KeyChange) int {
-		return cmp.Or(cmp.Compare(b.change(), a.change()), strings.Compare(a.Key, b.Key))
-	})
-	for _, k := range order {
-		if k.change() > 0 && len(c.Winners) < most {
+		if k := order[len(order)-1-i]; k.change() > 0 {
 			c.Winners = append(c.Winners, k)
 		}
 	}

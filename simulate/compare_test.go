@@ -32,7 +32,7 @@ func TestCompare(t *testing.T) {
 	assert.EqualValues(t, 3, c.NewlyRefused) // 0, 63 and 199
 	assert.EqualValues(t, 1, c.NoLongerRefused)
 	assert.Equal(t, []KeyChange{{"loses", 10, 10, 9, 2}, {"gone", 3, 0, 3, 0}}, c.Losers)
-	assert.Equal(t, []KeyChange{{"new", 0, 8, 0, 8}, {"wins", 10, 10, 1, 9}}, c.Winners)
+	assert.Equal(t, []KeyChange{{"wins", 10, 10, 1, 9}, {"new", 0, 8, 0, 8}}, c.Winners)
 	assert.Contains(t, c.verdict(), "3 requests (1.5%) are newly refused, 1 (0.5%) no longer")
 
 	after.Seed = 2

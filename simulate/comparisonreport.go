@@ -11,7 +11,7 @@ import (
 )
 
 // WriteTable writes c as text for a terminal, of at most 100 columns: as [Result.WriteTable] does, with both results and
-// their difference, but not what happened over time, which [Comparison.WriteSVG] shows.
+// their difference.
 func (c *Comparison) WriteTable(w io.Writer) error { return c.report().WriteText(w) }
 
 // WriteSVG writes c as a picture: both results beside each other, with the same scales. See [Result.WriteSVG].

@@ -245,20 +245,13 @@ func (e Expectation) mostOf(r *Result) (*Most, error) {
 	return nil, fmt.Errorf("write which window is meant: %s", strings.Join(windows, " or "))
 }
 
-// format returns a value in the kind of e, with enough digits to be told from what was expected.
+// format returns a value in the kind of e.
 func (e Expectation) format(value, whole float64) string {
 	switch e.kind {
 	case kindPercent:
 		return render.Digits(value/whole*100, 4) + "% (" + render.Count(int64(value)) + " of " + render.Count(int64(whole)) + ")"
 	case kindDuration:
-		d := time.Duration(value)
-		for unit := time.Duration(1e18); unit > 1; unit /= 10 {
-			short := d.Round(unit)
-			if (short-d).Abs() <= d/200 && e.operator.holds(float64(short), e.value) == e.operator.holds(value, e.value) {
-				return short.String()
-			}
-		}
-		return d.String()
+		return time.Duration(value).String()
 	}
 	if e.metric.kind == kindIndex {
 		return strconv.FormatFloat(value, 'f', -1, 64)

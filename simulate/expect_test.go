@@ -113,22 +113,6 @@ func TestParseExpectation_Errors(t *testing.T) {
 	}
 }
 
-// An outage in which nothing is admitted is fair to no key.
-func TestExpectation_NothingAdmitted(t *testing.T) {
-	r := through(t, Scenario{
-		Config: config(`pipelines: {p: {strategies: [{chaos_fault: {enabled: true, rate: 1}}]}}`),
-		Load:   Load{For: time.Second, Keys: many(5), Open: &Open{Rate: ConstantRate{Rate: 100}}},
-	})
-	assert.Zero(t, r.Total.Admitted)
-	for _, text := range []string{"jain > 0.95", "jain >= 0", "starved = 0", "starved <= 100%"} {
-		e, err := ParseExpectation(text)
-		require.NoError(t, err)
-		_, unmet := errors.AsType[*UnmetError](e.Check(r))
-		assert.True(t, unmet, text)
-	}
-	assert.Contains(t, string(written(t, r.WriteTable)), "5 keys; nothing was admitted to compare")
-}
-
 // What was not measured must not pass for good.
 func TestExpectation_NothingMeasured(t *testing.T) {
 	for _, text := range []string{"rejected < 1%", "rejected >= 0%", "latency_p99 < 1s", "wait_max = 0", "jain >= 0", "starved < 1%", "retried < 1%"} {

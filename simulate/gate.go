@@ -10,8 +10,8 @@ import (
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
-// A gate is before, between and after the strategies of a pipeline. Executions take their turn there, on the way in and
-// on the way out.
+// A gate is a step before, between and after the strategies of a pipeline. An execution takes its turn there, on the way in
+// and on the way out.
 type gate struct {
 	run           *run
 	beforeLimiter bool   // the strategy after the gate is a rate limiter

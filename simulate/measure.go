@@ -64,8 +64,8 @@ func (h *histogram) quantiles() Quantiles {
 	return q
 }
 
-// roundest returns the length of time with the fewest digits from least to most: nothing more is known of what is in a
-// bucket.
+// roundest returns the length of time with the fewest digits from least to most. A bucket does not know more digits of what
+// is in it.
 func roundest(least, most time.Duration) time.Duration {
 	for unit := time.Duration(1e18); unit > 1; unit /= 10 {
 		if d := most / unit * unit; d >= least && d > 0 {
@@ -83,7 +83,7 @@ type mostOf struct {
 	key  string  // of best
 }
 
-// A window has the permits of the last window of one length. It has its beginning and not its end.
+// A window has the permits of the last window of one length. An instant at its beginning is in it, one at its end is not.
 type window struct {
 	length time.Duration
 	stamps []stamp
@@ -101,7 +101,7 @@ func newMost(length time.Duration) *mostOf {
 	return &mostOf{all: window{length: length}, keys: map[string]*window{}}
 }
 
-// mostPermits is how many permits of a call count: the sum of as many calls as fit into memory does not overflow.
+// mostPermits is how many permits of a call count at most, so that no sum of calls overflows.
 const mostPermits = 1 << 30
 
 // add adds permits. Without kept, only all requests have them.
@@ -199,20 +199,12 @@ func (result *KeyResult) compare(all []KeyCounts, total float64) {
 }
 
 // mostKeys returns the keys of which a count is largest, without those of which it is 0.
-func mostKeys(all []KeyCounts, count func(*KeyCounts) int64) (most []KeyCounts) {
-	for i := range all {
-		k := &all[i]
-		n := count(k)
-		if n == 0 || len(most) == shownKeys && n < count(&most[shownKeys-1]) {
-			continue
-		}
-		at, _ := slices.BinarySearchFunc(most, k, func(m KeyCounts, k *KeyCounts) int {
-			return cmp.Or(cmp.Compare(n, count(&m)), cmp.Compare(m.Key, k.Key))
-		})
-		most = slices.Insert(most, at, *k)
-		most = most[:min(shownKeys, len(most))]
-	}
-	return most
+func mostKeys(all []KeyCounts, count func(*KeyCounts) int64) []KeyCounts {
+	slices.SortFunc(all, func(a, b KeyCounts) int {
+		return cmp.Or(cmp.Compare(count(&b), count(&a)), cmp.Compare(a.Key, b.Key))
+	})
+	most := slices.Clone(all[:min(shownKeys, len(all))])
+	return slices.DeleteFunc(most, func(k KeyCounts) bool { return count(&k) == 0 })
 }
 
 // got returns how much the key got, relative to its fair share.

@@ -91,14 +91,6 @@ func TestMemory_MakeSource(t *testing.T) {
 	}
 }
 
-func TestSetup_Assume(t *testing.T) {
-	s := &Setup{run: new(run)}
-	s.Assume("One.")
-	s.Assume("One.")
-	s.Assume("Two.")
-	assert.Equal(t, map[string]bool{"One.": true, "Two.": true}, s.run.assumed)
-}
-
 // Of many instances, each has a time of its own for a call, and none a long one.
 func TestSetup_StoreOfManyInstances(t *testing.T) {
 	r := &run{scenario: Scenario{Instances: mostInstances}}

@@ -31,7 +31,7 @@ type Result struct {
 	Total Counts `json:"total"`
 	// Latency is how long executions took that succeeded, in the pipeline, the service and all waits.
 	Latency Quantiles `json:"latency"`
-	// Wait is how long executions waited for a permit that they got; without a wait it is 0.
+	// Wait is how long executions waited for a permit that they got. An execution that got it at once counts as 0.
 	Wait Quantiles `json:"wait"`
 	// Service is how long the service took for its calls once it served them, without their wait for its capacity. No limit
 	// can make that shorter.
@@ -87,8 +87,8 @@ type Counts struct {
 	Unfinished int64 `json:"unfinished,omitempty"`
 }
 
-// A Point is what happened in one interval. What began in it is counted in it; how an execution ended is counted when it
-// ended.
+// A Point is what happened in one interval. An execution is counted as offered in the interval in which it began, and as
+// succeeded, failed or rejected in the one in which it ended.
 type Point struct {
 	// At is when the interval begins.
 	At time.Duration `json:"at"`
@@ -134,7 +134,7 @@ type KeyResult struct {
 	// each; none if there is only one key.
 	MostOffered  []KeyCounts `json:"most_offered,omitempty"`
 	MostRejected []KeyCounts `json:"most_rejected,omitempty"`
-	// Unkept is how many executions had a key beyond the first million keys, which are not compared.
+	// Unkept is how many executions had other keys than the first million. Only the first million keys are compared.
 	Unkept int64 `json:"unkept,omitempty"`
 }
 
@@ -166,7 +166,7 @@ type Most struct {
 
 type keyCounts struct{ offered, admitted, rejected int64 }
 
-// A resampled is the series of a Result in longer intervals, so that charts and tables have no more than they can show.
+// A resampled is the series of a Result in longer intervals, so that a chart has no more than it can show.
 type resampled struct {
 	points []Point
 	each   int           // how many successive points are one interval
@@ -179,25 +179,15 @@ func (r *Result) resampled(limit int) resampled {
 	return resampled{r.Series, each, saturate.Mul(max(r.Interval, 1), time.Duration(each))}
 }
 
-// sums returns the sum of a count in each interval.
-func (s resampled) sums(count func(*Point) int64) []int64 {
-	sums := make([]int64, 0, len(s.points)/s.each+1)
+// rates returns a count per second in each interval.
+func (s resampled) rates(count func(*Point) int64) []float64 {
+	var rates []float64
 	for points := range slices.Chunk(s.points, s.each) {
 		sum := int64(0)
 		for i := range points {
 			sum += count(&points[i])
 		}
-		sums = append(sums, sum)
-	}
-	return sums
-}
-
-// rates returns a count per second in each interval.
-func (s resampled) rates(count func(*Point) int64) []float64 {
-	sums := s.sums(count)
-	rates := make([]float64, len(sums))
-	for i, n := range sums {
-		rates[i] = float64(n) / s.step.Seconds()
+		rates = append(rates, float64(sum)/s.step.Seconds())
 	}
 	return rates
 }

@@ -15,9 +15,9 @@ import (
 )
 
 // WriteTable writes r as text for a terminal, of at most 100 columns: the totals with percentages, latencies and waits as
-// quantiles, rejections by strategy, failures by reason, the most permits in any window, the fairness to keys, come-backs, what was assumed, and
-// what happened over time in about 20 rows. Names are shortened where they are too long, and characters that would move the
-// cursor are replaced.
+// quantiles, rejections by strategy, failures by reason, the most permits in any window, the fairness to keys, and what was
+// assumed. What happened over time is in [Result.Series] and in pictures. Names are shortened where they are too long, and
+// characters that would move the cursor are replaced.
 func (r *Result) WriteTable(w io.Writer) error { return reportOf(r).WriteText(w) }
 
 // WriteSVG writes r as a picture: how many executions per second there were and how they ended, how many of them waited and
@@ -184,7 +184,7 @@ func tables(r *Result) []render.Table {
 	if len(r.Keys.MostRejected) > 0 {
 		all = append(all, keysTable("Keys with the most rejections", r.Keys.MostRejected))
 	}
-	return append(all, fairnessTable(r), assumedTable(r.Assumed), timeTable(r))
+	return append(all, fairnessTable(r), assumedTable(r.Assumed))
 }
 
 func totalsTable(r *Result) render.Table {
@@ -300,43 +300,6 @@ func assumedTable(assumed []string) render.Table {
 	t := render.Table{Caption: "Assumed", Empty: "nothing"}
 	for _, sentence := range assumed {
 		t.List = append(t.List, render.Printable(sentence))
-	}
-	return t
-}
-
-// tableRows is about how many rows a table over time has: of the 120 intervals of a load 20, and a few for the last requests.
-const tableRows = 24
-
-func timeTable(r *Result) render.Table {
-	s := r.resampled(tableRows)
-	t := render.Table{
-		Caption: "Over time", Empty: "nothing happened",
-		Head: []render.Column{
-			{Name: "from", Header: true}, {Name: "offered"}, {Name: "rejected"}, {Name: "succeeded"}, {Name: "failed"}, {Name: "calls"}, {Name: "waiting"}, {Name: "p99"},
-		},
-	}
-	if len(r.Series) > 0 {
-		t.Note = "A row is " + render.Moment(s.step) + "; waiting is the most at the same time"
-		if s.each > 1 {
-			t.Note += ", and p99 the largest of any " + render.Moment(r.Interval)
-		}
-		t.Note += "."
-	}
-	waiting := s.most(func(p *Point) float64 { return float64(p.Waiting) })
-	p99 := s.most(func(p *Point) float64 { return float64(p.Latency.P99) })
-	for i := range waiting {
-		t.Rows = append(t.Rows, []string{render.Moment(r.Series[i*s.each].At)})
-	}
-	for _, count := range []func(*Point) int64{
-		func(p *Point) int64 { return p.Offered }, func(p *Point) int64 { return p.Rejected }, func(p *Point) int64 { return p.Succeeded },
-		func(p *Point) int64 { return p.Failed }, func(p *Point) int64 { return p.Calls },
-	} {
-		for i, n := range s.sums(count) {
-			t.Rows[i] = append(t.Rows[i], render.Count(n))
-		}
-	}
-	for i := range waiting {
-		t.Rows[i] = append(t.Rows[i], render.Count(int64(waiting[i])), orDash(p99[i] > 0, render.Duration(time.Duration(p99[i]))))
 	}
 	return t
 }

@@ -81,7 +81,7 @@ type run struct {
 	idle     []*client // of an open load
 	inFlight int       // requests, and clients of a closed load
 	numbers  int64     // of requests
-	over     bool      // no request is tried again
+	ending   bool      // no request is tried again
 }
 
 func (r *run) now() time.Duration { return time.Since(r.start) }
@@ -221,7 +221,11 @@ func (r *run) loop() error {
 			}
 			continue
 		}
-		r.happen(heap.Pop(&r.events).(*event))
+		if e := heap.Pop(&r.events).(*event); e.do != nil {
+			e.do()
+		} else {
+			r.give(e.task)
+		}
 	}
 }
 
@@ -246,12 +250,4 @@ func (r *run) schedule(e event) {
 	r.scheduled++
 	e.seq = r.scheduled
 	heap.Push(&r.events, &e)
-}
-
-func (r *run) happen(e *event) {
-	if e.do != nil {
-		e.do()
-		return
-	}
-	r.give(e.task)
 }

@@ -38,15 +38,14 @@ type Scenario struct {
 	// window, of one second. If empty but not nil, there is none. A window takes 32 bytes for each call of the service in
 	// it, so long ones take much memory under a high load.
 	Windows []time.Duration
-	// MaxInFlight is how many requests can be in flight at a time, each of which takes about 10 kB; in a closed load, how
-	// many clients there can be. With more, Run returns an error. 0 means 100,000.
+	// MaxInFlight is how many requests can be in flight at a time or, in a closed load, how many clients there can be. With
+	// more, Run returns an error. Each takes about 10 kB. 0 means 100,000.
 	MaxInFlight int
 }
 
 // A Config defines the pipelines of one instance, in the Define of the change that it returns. [File] makes a Config of a
 // configuration file. A Config runs in the bubble of the simulation, once for each instance: what belongs to the pipelines,
-// such as a limiter, must be made in the Config or in the functions of Define. These functions can use s, too; after them,
-// s must not be used.
+// such as a limiter, must be made in the Config or in the functions of Define. Only the Config and these functions may use s.
 type Config func(s *Setup) (registry.Change, error)
 
 // A Load is the requests of a [Scenario]: exactly one of Open, Closed and Recording.
@@ -154,30 +153,30 @@ type Period struct {
 type Clients struct {
 	// Timeout is how long a client waits for one execution. Then the client cancels the execution, which counts as a failure.
 	// 0 means that it waits forever.
-	Timeout time.Duration
+	Timeout time.Duration `yaml:"timeout,omitempty" doc:"How long a client waits for an answer before it gives up, which counts as a failure. It waits forever unless set."`
 	// OnRejection is what a client does after a rejection by a limiter, a circuit breaker or another strategy.
-	OnRejection Reaction
+	OnRejection Reaction `yaml:"on_rejection,omitempty" doc:"What a client does when it is rejected. It gives up unless set."`
 	// OnFailure is what a client does after any other error.
-	OnFailure Reaction
+	OnFailure Reaction `yaml:"on_failure,omitempty" doc:"What a client does after another error. It gives up unless set."`
 }
 
 // A Reaction is what a client does after an error. The zero Reaction gives up.
 type Reaction struct {
 	// MaxRetries is how often a client tries again. 0 means that it gives up.
-	MaxRetries int
+	MaxRetries int `yaml:"max_retries,omitempty" reload:"least=0" doc:"How often the client tries again."`
 	// Delay is how long a client waits before it tries again. 0 means that it tries at once. In a simulation the time stands
 	// still meanwhile, so a request that only the time can help needs a Delay: without one, [Run] returns an error.
-	Delay time.Duration
+	Delay time.Duration `yaml:"delay,omitempty" doc:"How long it waits before it tries again. It tries at once unless set."`
 	// Backoff is how the delays grow. The zero value is [retry.Constant].
-	Backoff retry.Backoff
+	Backoff retry.Backoff `yaml:"backoff,omitempty" doc:"How the delays grow; constant unless set."`
 	// MaxDelay bounds the delay, but not the time that RetryAfter asks for. 0 means that there is no limit.
-	MaxDelay time.Duration
-	// Jitter draws each delay from 0 to what it would be without Jitter, and adds up to a quarter of that to the time that
-	// RetryAfter asks for. If false, delays are not random.
-	Jitter bool
+	MaxDelay time.Duration `yaml:"max_delay,omitempty" doc:"The longest delay. There is no limit unless set."`
+	// Jitter draws each delay at random, from 0 to what it is without Jitter. With RetryAfter, a quarter of the drawn delay is
+	// added to the time that the error asks for. If false, delays are not random.
+	Jitter bool `yaml:"jitter,omitempty" doc:"Each delay is a random part of itself."`
 	// RetryAfter makes a client wait at least as long as the error asks for, see
 	// [github.com/weir-go/weir/pipeline.RetryAfter]. If false, clients ignore that.
-	RetryAfter bool
+	RetryAfter bool `yaml:"retry_after,omitempty" doc:"The client waits as long as the rejection says, if it says so."`
 }
 
 // The defaults of a [Scenario], and its bounds.
@@ -219,9 +218,7 @@ func (s Scenario) Validate() error {
 		p.Add("Load.Closed.Clients", c.Clients, "must be at most {MaxInFlight}, which is %d", most)
 	}
 	s.Service.validate(&p)
-	s.Clients.OnRejection.validate("Clients.OnRejection", &p)
-	s.Clients.OnFailure.validate("Clients.OnFailure", &p)
-	p.NotNegative("Clients.Timeout", s.Clients.Timeout)
+	p.Include("Clients", s.Clients.problems())
 	switch {
 	case s.Interval == 0:
 	case s.Interval < shortestInterval:
@@ -285,6 +282,15 @@ func (s *Service) validate(p *validate.Problems) {
 	}
 }
 
+// problems returns what is wrong with c, also for a file.
+func (c Clients) problems() error {
+	var p validate.Problems
+	p.NotNegative("Timeout", c.Timeout)
+	c.OnRejection.validate("OnRejection", &p)
+	c.OnFailure.validate("OnFailure", &p)
+	return p.Err("simulate")
+}
+
 func (r *Reaction) validate(path string, p *validate.Problems) {
 	p.AtLeast(path+".MaxRetries", r.MaxRetries, 0)
 	p.NotNegative(path+".Delay", r.Delay)
@@ -319,8 +325,8 @@ func includeKind(p *validate.Problems, path string, k kind) {
 	p.Include(path, own.Err("simulate"))
 }
 
-// fromTo adds a problem if a period does not begin in the simulation, or does not end after its beginning. The path ends
-// with a dot, or is empty.
+// fromTo adds a problem if a period begins before 0, or does not end after its beginning. The path ends with a dot, or is
+// empty.
 func fromTo(p *validate.Problems, path string, from, to time.Duration) {
 	p.NotNegative(path+"From", from)
 	if to <= from {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/reload"
-	"github.com/weir-go/weir/strategies/retry"
 )
 
 const (
@@ -43,9 +42,7 @@ func ParseScenario(name string, data []byte) (Scenario, error) {
 	if v, ok := reload.SectionOf[serviceFile](f, serviceSection); ok {
 		s.Service = v.service()
 	}
-	if c, ok := reload.SectionOf[clientsFile](f, clientsSection); ok {
-		s.Clients = c.clients()
-	}
+	s.Clients, _ = reload.SectionOf[Clients](f, clientsSection)
 	return s, nil
 }
 
@@ -61,8 +58,9 @@ func scenarioKinds() *reload.Kinds {
 	reload.RegisterSection(k, serviceSection, reload.Section[serviceFile]{
 		Doc: "What the pipeline protects. Unless set, it answers at once and never fails.",
 	})
-	reload.RegisterSection(k, clientsSection, reload.Section[clientsFile]{
-		Doc: "What clients do after an error. Unless set, they give up.",
+	reload.RegisterSection(k, clientsSection, reload.Section[Clients]{
+		Doc:   "What clients do after an error. Unless set, they give up.",
+		Check: func(_ *reload.File, c Clients) error { return c.problems() },
 	})
 	return k
 }
@@ -140,38 +138,6 @@ type periodFile struct {
 func (f periodFile) Validate() error {
 	var p validate.Problems
 	fromTo(&p, "", f.From, f.To)
-	return p.Err("simulate")
-}
-
-type clientsFile struct {
-	Timeout     time.Duration `yaml:"timeout,omitempty" doc:"How long a client waits for an answer before it gives up, which counts as a failure. It waits forever unless set."`
-	OnRejection reactionFile  `yaml:"on_rejection,omitempty" doc:"What a client does when it is rejected. It gives up unless set."`
-	OnFailure   reactionFile  `yaml:"on_failure,omitempty" doc:"What a client does after another error. It gives up unless set."`
-}
-
-func (c clientsFile) Validate() error {
-	var p validate.Problems
-	p.NotNegative("Timeout", c.Timeout)
-	return p.Err("simulate")
-}
-
-func (c clientsFile) clients() Clients {
-	return Clients{Timeout: c.Timeout, OnRejection: Reaction(c.OnRejection), OnFailure: Reaction(c.OnFailure)}
-}
-
-type reactionFile struct {
-	MaxRetries int           `yaml:"max_retries,omitempty" reload:"least=0" doc:"How often the client tries again."`
-	Delay      time.Duration `yaml:"delay,omitempty" doc:"How long it waits before it tries again. It tries at once unless set."`
-	Backoff    retry.Backoff `yaml:"backoff,omitempty" doc:"How the delays grow; constant unless set."`
-	MaxDelay   time.Duration `yaml:"max_delay,omitempty" doc:"The longest delay. There is no limit unless set."`
-	Jitter     bool          `yaml:"jitter,omitempty" doc:"Each delay is a random part of itself."`
-	RetryAfter bool          `yaml:"retry_after,omitempty" doc:"The client waits as long as the rejection says, if it says so."`
-}
-
-func (r reactionFile) Validate() error {
-	var p validate.Problems
-	p.NotNegative("Delay", r.Delay)
-	p.NotNegative("MaxDelay", r.MaxDelay)
 	return p.Err("simulate")
 }
 

@@ -53,6 +53,7 @@ func (s *Setup) Store(name string) *store.Store {
 		halfway: s.run.callTime(s.Instance) / 2,
 	}, nil))
 	s.run.stores[key] = opened
+	// A call, another one that was under way when the execution asked, and a reserve.
 	s.run.answer = 3 * s.run.callTime(s.run.scenario.Instances-1)
 	s.run.onClose = append(s.run.onClose, opened.Close)
 	return opened
@@ -210,9 +211,8 @@ const (
 	manyInstances = 500
 )
 
-// callTime returns how long a call of a store takes in an instance. It takes at most a millisecond longer in the last one
-// than in the first. An execution can be without the answer three times as long as the longest call takes, and still has
-// not waited for a permit: the time of its call, after a call that was under way when it asked, and a reserve.
+// callTime returns how long a call of a store takes in an instance: at most a millisecond longer in the last one than in the
+// first.
 func (r *run) callTime(instance int) time.Duration {
 	return time.Millisecond + time.Duration(instance+1)*(storeSpread/time.Duration(1+r.scenario.Instances/manyInstances))
 }

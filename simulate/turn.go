@@ -16,8 +16,8 @@ import (
 // Turns let one task at a time run. The turn of a task lasts until every goroutine of the bubble waits. Whatever else
 // belongs to a run is for the task that has the turn or, while none has it, for the main goroutine.
 //
-// A limiter that grants a permit wakes a task that does not have the turn, and so does a timer. Such a task must not touch
-// what others use before it has passed a gate, where it asks for a turn.
+// A limiter that grants a permit, or a timer, wakes a task that does not have the turn. Before that task touches what others
+// use, it must pass a gate, where it asks for a turn.
 type turns struct {
 	holder atomic.Pointer[task]
 

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -55,38 +56,25 @@ func reportedBy(e *pipeline.Event) *reportedBreaker {
 	}
 }
 
-// A circuit is exported once it was not closed: as a series for each state, which is 1 for the current state and 0 for the others.
+// A circuit has series from the first time that it is not closed: a series for each state, which is 1 for the current state and 0 for the others.
 type circuit struct {
 	breaker breaker
 	shown   bool
 	own     bool // it has series; without, it is counted in the common series
 }
 
-// circuits are the circuits of all pipelines.
+// circuits are the circuits of all pipelines. A registry puts circuits in force, and these are asked: the circuit of a version that is being
+// drained still reports events, and one that is isolated or closed by hand reports only when it is called.
 type circuits struct {
-	limit     int // of the series, and of the pipelines
-	mu        sync.Mutex
-	pipelines map[pipeline.Source]*pipelineCircuits
-	used      int // the number of series
-}
-
-// pipelineCircuits are the circuits of a pipeline, by strategy. The circuits that a registry has put in force are asked: the circuit of a version that
-// is being drained still reports events, and one that is isolated or closed by hand reports only when it is called.
-type pipelineCircuits struct {
-	inForce bool
-	all     map[string]*circuit
+	limit   int // of the series, and of the circuits that are not in force
+	mu      sync.Mutex
+	all     map[pipeline.Source]*circuit
+	inForce map[pipeline.Source]bool // the pipelines whose circuits are in force
+	used    int                      // the number of series
 }
 
 func (c *circuits) init(limit int) {
-	c.limit, c.pipelines = limit, map[pipeline.Source]*pipelineCircuits{}
-}
-
-// at returns the circuits of a pipeline, which it adds. The caller holds c.mu.
-func (c *circuits) at(id pipeline.Source) *pipelineCircuits {
-	if c.pipelines[id] == nil {
-		c.pipelines[id] = &pipelineCircuits{all: map[string]*circuit{}}
-	}
-	return c.pipelines[id]
+	c.limit, c.all, c.inForce = limit, map[pipeline.Source]*circuit{}, map[pipeline.Source]bool{}
 }
 
 // report shows the circuit that e reports, if it does.
@@ -97,18 +85,15 @@ func (c *circuits) report(e *pipeline.Event) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	id := withoutStrategy(e.Source)
-	if c.pipelines[id] == nil && len(c.pipelines) >= c.limit {
-		return
-	}
-	p := c.at(id)
-	found := p.all[e.Source.Strategy]
-	if !p.inForce {
-		if found == nil {
+	found := c.all[e.Source]
+	if !c.inForce[withoutStrategy(e.Source)] {
+		if found == nil && len(c.all) < c.limit {
 			found = &circuit{}
-			p.all[e.Source.Strategy] = found
+			c.all[e.Source] = found
 		}
-		found.breaker = reported
+		if found != nil {
+			found.breaker = reported
+		}
 	}
 	if found != nil { // else a replaced version had it
 		c.show(found)
@@ -128,21 +113,15 @@ func (c *circuits) show(shown *circuit) {
 func (c *circuits) put(id pipeline.Source, breakers map[string]breaker) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(breakers) == 0 && c.pipelines[id] == nil {
-		return
-	}
-	p := c.at(id)
-	p.inForce = true
-	for strategy := range p.all {
-		if breakers[strategy] == nil {
-			c.remove(p, strategy)
-		}
-	}
+	c.remove(func(of pipeline.Source) bool { return withoutStrategy(of) == id && breakers[of.Strategy] == nil })
 	for strategy, b := range breakers {
-		if p.all[strategy] == nil {
-			p.all[strategy] = &circuit{}
+		c.inForce[id] = true
+		of := id
+		of.Strategy = strategy
+		if c.all[of] == nil {
+			c.all[of] = &circuit{}
 		}
-		p.all[strategy].breaker = b
+		c.all[of].breaker = b
 	}
 }
 
@@ -150,25 +129,21 @@ func (c *circuits) put(id pipeline.Source, breakers map[string]breaker) {
 func (c *circuits) forget(id pipeline.Source) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := c.pipelines[withoutStrategy(id)]
-	if p == nil {
-		return
-	}
-	for strategy := range p.all {
-		if id.Strategy == "" || id.Strategy == strategy {
-			c.remove(p, strategy)
-		}
-	}
-	if id.Strategy == "" {
-		delete(c.pipelines, id)
-	}
+	c.remove(func(of pipeline.Source) bool { return of == id || withoutStrategy(of) == id })
+	delete(c.inForce, id)
 }
 
-func (c *circuits) remove(p *pipelineCircuits, strategy string) {
-	if p.all[strategy].own {
-		c.used -= len(circuitStates)
-	}
-	delete(p.all, strategy)
+// remove removes the circuits for which f returns true. The caller holds c.mu.
+func (c *circuits) remove(f func(pipeline.Source) bool) {
+	maps.DeleteFunc(c.all, func(id pipeline.Source, removed *circuit) bool {
+		if !f(id) {
+			return false
+		}
+		if removed.own {
+			c.used -= len(circuitStates)
+		}
+		return true
+	})
 }
 
 // observe exports the states.
@@ -199,11 +174,8 @@ func (c *circuits) breakers() map[pipeline.Source]breaker {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all := map[pipeline.Source]breaker{}
-	for id, p := range c.pipelines {
-		for strategy, circuit := range p.all {
-			id.Strategy = strategy
-			all[id] = circuit.breaker
-		}
+	for id, circuit := range c.all {
+		all[id] = circuit.breaker
 	}
 	return all
 }
@@ -212,10 +184,7 @@ func (c *circuits) breakers() map[pipeline.Source]breaker {
 func (c *circuits) see(id pipeline.Source, state string) (own, shown bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var found *circuit
-	if p := c.pipelines[withoutStrategy(id)]; p != nil {
-		found = p.all[id.Strategy]
-	}
+	found := c.all[id]
 	if found == nil {
 		return false, false // it was removed meanwhile
 	}

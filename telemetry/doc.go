@@ -32,6 +32,7 @@
 // # For maintainers
 //
 // telemetry.go has what programs call. An event goes from there through metrics.go, which finds its series and counts it, log.go and
-// span.go. series.go keeps series, and says what bounds them. instruments.go has the table of the instruments, and exports what was counted
+// span.go. series.go keeps series, and says what bounds them. observe.go has what collections ask: limiters, stores and the
+// configuration. instruments.go has the table of the instruments, and exports what was counted
 // when metrics are collected.
 package telemetry

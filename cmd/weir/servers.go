@@ -77,7 +77,7 @@ func serverFlags(command, clients string, o *process.Options) *flag.FlagSet {
 	f := flag.NewFlagSet(command, flag.ContinueOnError)
 	f.StringVar(&o.Config, "config", "", "the configuration `file`, which is read again when it changes, and at SIGHUP")
 	f.StringVar(&o.Listen, "listen", "", "the `address` that "+clients+" to, in place of the file's")
-	f.StringVar(&o.Admin, "admin", "", "the `address` of the dashboard, /metrics, /live and /ready, in place of the file's; off for none")
+	f.StringVar(&o.Admin, "admin", "", "the `address` of the dashboard, /metrics, /live and /ready, in place of the file's; without a host, as in :9900, on the loopback interface only; off for none")
 	return f
 }
 

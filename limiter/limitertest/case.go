@@ -4,37 +4,22 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
-
-	"github.com/weir-go/weir/limiter"
 )
 
-// A testCase is one expectation, with what a limiter must have to be checked for it.
-type testCase struct {
-	name   string // a sentence
-	rule   string // of docs/semantics.md
-	kinds  []Kind // none: all but Unlimited
-	needs  Feature
-	limits func(l *Limits) // changes usualLimits for this case; can be nil
-	script string          // see verbs; begins with a new limiter
-	run    func(p *probe)  // what a script cannot say; after the script
-}
-
-// usualLimits returns the limits that most cases have: 4 permits that are all back after one Unit, for every kind, and
-// room for 8 to wait.
-func usualLimits(s Subject) Limits {
-	return Limits{Permits: 4, Period: s.Unit, TokensPerPeriod: 4, Segments: 4, QueueLimit: 8}
-}
-
-func permits(limit, perPeriod int) func(l *Limits) {
-	return func(l *Limits) { l.Permits, l.TokensPerPeriod = limit, perPeriod }
-}
-
-func withQueue(limit int) func(l *Limits) {
-	return func(l *Limits) { l.QueueLimit = limit }
-}
-
-func newestFirst(queueLimit int) func(l *Limits) {
-	return func(l *Limits) { l.QueueLimit, l.Order = queueLimit, limiter.NewestFirst }
+// Run runs every case about the kind and the features of s, each in a subtest whose name says what is expected.
+func Run(t *testing.T, s Subject) {
+	t.Helper()
+	if s.New == nil || s.Kind == 0 {
+		t.Fatal("limitertest: Subject.Kind and Subject.New must be set")
+	}
+	s = s.withDefaults()
+	for _, c := range s.cases() {
+		t.Run(c.name, func(t *testing.T) {
+			for _, failure := range c.check(t, s) {
+				t.Error(failure)
+			}
+		})
+	}
 }
 
 // cases returns the cases about limiters such as s, in the order of docs/semantics.md. s has its defaults.

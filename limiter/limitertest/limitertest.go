@@ -217,19 +217,3 @@ func (s Subject) withDefaults() Subject {
 	}
 	return s
 }
-
-// Run runs every case about the kind and the features of s, each in a subtest whose name says what is expected.
-func Run(t *testing.T, s Subject) {
-	t.Helper()
-	if s.New == nil || s.Kind == 0 {
-		t.Fatal("limitertest: Subject.Kind and Subject.New must be set")
-	}
-	s = s.withDefaults()
-	for _, c := range s.cases() {
-		t.Run(c.name, func(t *testing.T) {
-			for _, failure := range c.check(t, s) {
-				t.Error(failure)
-			}
-		})
-	}
-}

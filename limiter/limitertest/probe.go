@@ -13,6 +13,35 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
+// A testCase is one expectation, with what a limiter must have to be checked for it.
+type testCase struct {
+	name   string // a sentence
+	rule   string // of docs/semantics.md
+	kinds  []Kind // none: all but Unlimited
+	needs  Feature
+	limits func(l *Limits) // changes usualLimits for this case; can be nil
+	script string          // see verbs; begins with a new limiter
+	run    func(p *probe)  // what a script cannot say; after the script
+}
+
+// usualLimits returns the limits that most cases have: 4 permits that are all back after one Unit, for every kind, and
+// room for 8 to wait.
+func usualLimits(s Subject) Limits {
+	return Limits{Permits: 4, Period: s.Unit, TokensPerPeriod: 4, Segments: 4, QueueLimit: 8}
+}
+
+func permits(limit, perPeriod int) func(l *Limits) {
+	return func(l *Limits) { l.Permits, l.TokensPerPeriod = limit, perPeriod }
+}
+
+func withQueue(limit int) func(l *Limits) {
+	return func(l *Limits) { l.QueueLimit = limit }
+}
+
+func newestFirst(queueLimit int) func(l *Limits) {
+	return func(l *Limits) { l.QueueLimit, l.Order = queueLimit, limiter.NewestFirst }
+}
+
 // A probe is what a case works with: one limiter, the time since it was made, and methods for what is expected of it.
 // Only the case's own goroutine uses it.
 type probe struct {
@@ -198,4 +227,85 @@ func (p *probe) refill() {
 	}
 	units := time.Since(p.start) / p.s.Unit
 	p.until((units + 1) * p.s.Unit)
+}
+
+// statistics returns the limiter's statistics since the start.
+func (p *probe) statistics() limiter.Statistics {
+	s := optional[limiter.StatisticsProvider](p, "Statistics").Statistics()
+	s.SuccessfulLeases -= p.before.SuccessfulLeases
+	s.FailedLeases -= p.before.FailedLeases
+	return s
+}
+
+// A waiter is an Acquire in a goroutine of its own.
+type waiter struct {
+	n      int
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+	lease  limiter.Lease // valid once done
+	err    error
+	ended  time.Time // when Acquire returned
+}
+
+// isDone reports whether the Acquire has returned.
+func (w *waiter) isDone() bool {
+	select {
+	case <-w.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// acquire begins an Acquire, and returns when it waits or is done.
+func (p *probe) acquire(n int) *waiter { return p.acquireWith(p.ctx, n) }
+
+// acquireWith is acquire with another context than the case's.
+func (p *probe) acquireWith(ctx context.Context, n int) *waiter {
+	ctx, cancel := context.WithCancelCause(ctx)
+	w := &waiter{n: n, cancel: cancel, done: make(chan struct{})}
+	p.waiters = append(p.waiters, w)
+	go func() {
+		defer close(w.done)
+		w.lease, w.err = p.l.Acquire(ctx, n)
+		w.ended = time.Now()
+	}()
+	p.settle()
+	return w
+}
+
+// waits expects that w is still waiting.
+func (p *probe) waits(w *waiter) {
+	if w.isDone() {
+		p.fail(fmt.Sprintf("Acquire(%d) waits", w.n), describe(w.lease, w.err))
+	}
+}
+
+// returns expects that the Acquire of w has returned.
+func (p *probe) returns(w *waiter) {
+	if !w.isDone() {
+		p.fail(fmt.Sprintf("Acquire(%d) returns", w.n), "it still waits")
+	}
+}
+
+// served expects that w got its permits.
+func (p *probe) served(w *waiter) {
+	p.returns(w)
+	if w.err != nil || !w.lease.Acquired() || w.lease.Permits() != w.n {
+		p.fail(fmt.Sprintf("Acquire(%d) is granted", w.n), describe(w.lease, w.err))
+	}
+	p.leases = append(p.leases, w.lease)
+}
+
+// rejectedWith expects that w was rejected for that reason. A limiter without a queue can say [limiter.ReasonQueueLimit]
+// instead of [limiter.ReasonNoPermit].
+func (p *probe) rejectedWith(w *waiter, reason string) {
+	p.returns(w)
+	if w.err != nil || w.lease.Acquired() {
+		p.fail(fmt.Sprintf("Acquire(%d) is rejected", w.n), describe(w.lease, w.err))
+	}
+	got := w.lease.Reason()
+	if got != reason && (reason != limiter.ReasonNoPermit || got != limiter.ReasonQueueLimit) {
+		p.fail(fmt.Sprintf("the reason is %q", reason), describe(w.lease, w.err))
+	}
 }

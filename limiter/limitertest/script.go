@@ -404,14 +404,6 @@ func (r rejecter) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 
 func (p *probe) idle() (time.Duration, bool) { return optional[custom.Idler](p, "Idle").IdleDuration() }
 
-// statistics returns the limiter's statistics since the start.
-func (p *probe) statistics() limiter.Statistics {
-	s := optional[limiter.StatisticsProvider](p, "Statistics").Statistics()
-	s.SuccessfulLeases -= p.before.SuccessfulLeases
-	s.FailedLeases -= p.before.FailedLeases
-	return s
-}
-
 // peek calls Peek, which must give a decision. The lease is released and refunded, which must do nothing.
 func (p *probe) peek(n int) limiter.Lease {
 	lease, err := optional[limiter.Peeker](p, "Peek").Peek(p.ctx, n)

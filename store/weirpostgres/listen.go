@@ -94,14 +94,17 @@ func (db *database) echo(ctx context.Context, conn *pgx.Conn) error {
 			return err
 		}
 	}
-	// The session that listens is most likely the one that the pooler gives out next. If nothing answers, the network is
-	// the cause, and not a pooler.
+	// The session that listens is most likely the one that the pooler gives out next. If nothing answers, or the notice has come by
+	// then, the network is the cause, and not a pooler.
 	ending, cancel := context.WithTimeout(ctx, echoWait)
 	defer cancel()
 	for range 5 {
 		if err := onChannel(ending, conn, "unlisten", channel); err != nil {
 			return err
 		}
+	}
+	if _, err := conn.WaitForNotification(waiting); err == nil { // it does not wait any more
+		return nil
 	}
 	return fmt.Errorf("%w: no notices arrive, perhaps because of a pooler in transaction mode", errors.ErrUnsupported)
 }

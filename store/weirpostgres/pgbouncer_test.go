@@ -1,9 +1,13 @@
 package weirpostgres
 
 import (
+	"context"
 	"errors"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
@@ -35,6 +39,25 @@ func TestListen_PoolerInSessionMode(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, done)
 	assert.Equal(t, backend.Notice{Name: "a"}, <-notices)
+}
+
+// A network that pauses for longer than a notice is waited for is no pooler.
+func TestListen_NoticeComesLate(t *testing.T) {
+	t.Parallel()
+	server := postgres(t)
+	proxy := testserver.NewProxy(t, server.Addr())
+	conn, err := connect(t, strings.Replace(server.URL, server.Addr(), proxy.Addr(), 1), nil).Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	pool := connect(t, server.URL, func(c *pgxpool.Config) {
+		c.BeforeAcquire = func(context.Context, *pgx.Conn) bool {
+			proxy.Delay(echoWait * 5 / 4)
+			time.AfterFunc(echoWait/2, func() { proxy.Delay(0) })
+			return true
+		}
+	})
+	b := newBackend(t, pool, BackendOptions{Schema: freshSchema(t, connect(t, server.URL, nil))})
+	require.NoError(t, b.echo(t.Context(), conn.Conn()))
 }
 
 // pgx gives notices to the function only. They would never arrive.

@@ -385,6 +385,28 @@ func TestTakes_LongWait(t *testing.T) {
 	assert.LessOrEqual(t, granted.Load(), 5*windows)
 }
 
+// A request that has waited for its row is decided by the definition that is in force then.
+func TestDecide_WaitsWhileItIsDefined(t *testing.T) {
+	t.Parallel()
+	b, pool := shared(t)
+	d := stored(t, b, "it", 10, 1, 1e9)
+	require.NoError(t, b.Decide(t.Context(), []*backend.Batch{take(d, "k", 1)}))
+	unlock := lockRow(t, b, pool, "states", "k")
+	batch := take(d, "k", 1)
+	batch.Requests = append(batch.Requests, batch.Requests[0]) // so that the function decide decides
+	var waiting sync.WaitGroup
+	waiting.Go(func() { assert.NoError(t, b.Decide(context.Background(), []*backend.Batch{batch})) })
+	for count(t, pool, "select count(*) from pg_locks where not granted") == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	done, err := b.Define(t.Context(), d.Version, d.WithLimits(rate.Schedule{Kind: rate.TokenBucket, Permits: 1, Refill: 1, Period: 1e9}, d.Version+1))
+	require.NoError(t, err)
+	require.True(t, done)
+	unlock()
+	waiting.Wait()
+	assert.Equal(t, backend.OutdatedDefinition, batch.Outcome)
+}
+
 // By the server's clock and under contention, all that was granted is what Definition.Decide grants, one after the
 // other.
 func TestTakes_ConcurrentSafe(t *testing.T) {

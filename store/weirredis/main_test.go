@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/tools/testserver"
 )
 
@@ -68,4 +69,8 @@ if set then now=tonumber(set) end`, "KEY", key),
 func (s *steered) setTime(t testing.TB, micros int64) {
 	t.Helper()
 	require.NoError(t, s.client.Set(context.Background(), s.clockKey, micros, 0).Err())
+}
+
+func takeOne(d *backend.Definition, key string) *backend.Batch {
+	return &backend.Batch{Definition: d, Key: key, Requests: []backend.Request{{Min: 1, Max: 1}}, Granted: make([]int64, 1)}
 }

@@ -174,7 +174,10 @@ func TestDashboard(t *testing.T) {
 		"Actions":        testActions,
 		"ForeignPage":    testForeignPage,
 	} {
-		t.Run(name, func(t *testing.T) { test(t, chromium) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // they wait for the next figures most of the time
+			test(t, chromium)
+		})
 	}
 }
 
@@ -200,7 +203,9 @@ func testPages(t *testing.T, chromium *testserver.Server) {
 					b.mustFit()
 					b.picture(fmt.Sprintf("%s/%d/%s", t.Name(), width, scheme))
 				}
-				b.mustBeAccessible()
+				if scheme == "light" || name == "overview" || name == "check" { // these two have everything that has a color
+					b.mustBeAccessible()
+				}
 			}
 		})
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
@@ -76,51 +75,6 @@ func ExampleNewClient() {
 	// Output:
 	// ann <nil>
 	// 2 calls
-}
-
-// Each method has the pipeline of its own that the registry keeps. A reload of the registry changes what the next call
-// goes through.
-func ExampleClientOptions_pipelines() {
-	target, stop := serve(exampleService{})
-	defer stop()
-
-	limit := 1
-	r := registry.New(nil)
-	defer r.Close(context.Background())
-	err := r.Define("unary", func(b *registry.Builder) error {
-		b.Add(ratelimit.New(b.FixedWindow("unary", limiter.FixedWindowOptions{PermitLimit: limit, Window: time.Hour}), nil))
-		return nil
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	client := weir.Must(weirgrpc.NewClient(nil, &weirgrpc.ClientOptions{Pipelines: map[string]*pipeline.Pipeline{
-		"/grpc.testing.TestService/UnaryCall": weir.Must(r.Get("unary")),
-	}}))
-	conn := weir.Must(grpc.NewClient(target, append(client.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...))
-	defer conn.Close()
-	api := testpb.NewTestServiceClient(conn)
-
-	for range 2 {
-		_, err = api.UnaryCall(context.Background(), &testpb.SimpleRequest{})
-		wait, _ := pipeline.RetryAfter(err)
-		fmt.Println(status.Code(err), wait.Round(time.Minute))
-	}
-	_, err = api.EmptyCall(context.Background(), &testpb.Empty{}) // it has no pipeline
-	fmt.Println(status.Code(err))
-
-	limit = 2
-	if err = r.Reload(context.Background()); err != nil {
-		fmt.Println(err)
-	}
-	_, err = api.UnaryCall(context.Background(), &testpb.SimpleRequest{})
-	fmt.Println(status.Code(err))
-	// Output:
-	// OK 0s
-	// ResourceExhausted 1h0m0s
-	// OK
-	// OK
 }
 
 // A client that makes at most one call at a time of each method.

@@ -202,18 +202,3 @@ func ExampleByPipeline() {
 	// ResourceExhausted
 	// OK
 }
-
-// All users behind one proxy count by their own addresses, for each method apart.
-func ExampleComposite() {
-	trusted := weir.Must(weirgrpc.ParseTrusted("10.0.0.0/8"))
-	address := weir.Must(weirgrpc.PeerAddress(&weirgrpc.AddressOptions{Trusted: trusted}))
-	perAddress := weir.Must(weirgrpc.PerKey(limiter.FactoryFor[string](limiter.TokenBucketOptions{
-		TokenLimit: 10, TokensPerPeriod: 10, ReplenishmentPeriod: time.Second,
-	}), nil))
-	defer perAddress.Close()
-	_, err := weirgrpc.NewLimits(&weirgrpc.LimitsOptions{
-		Global: weirgrpc.Policy{Limit: weirgrpc.ByKey(perAddress, weirgrpc.Composite(address, weirgrpc.Method()))},
-	})
-	fmt.Println(err)
-	// Output: <nil>
-}

@@ -3,7 +3,6 @@ package weirgrpc
 import (
 	"context"
 	"errors"
-	"net"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -14,41 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/health"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 )
-
-// The client sees the status, its details and the trailer, and no header: the answer is trailers-only.
-func TestLimits_RejectionOverTheWire(t *testing.T) {
-	eachWire(t, func(t *testing.T, w wire) {
-		client := limited(t, w, oneMethod(t, Policy{Limit: Of(tokens(t, 1)), Headers: Draft11}), new(service))
-		var header, trailer metadata.MD
-		_, err := client.UnaryCall(t.Context(), &testpb.SimpleRequest{}, grpc.Header(&header), grpc.Trailer(&trailer))
-		require.NoError(t, err)
-		assert.Equal(t, []string{`"p";q=1;w=3600`}, header["ratelimit-policy"])
-		assert.Equal(t, []string{`"p";r=0;t=3600`}, header["ratelimit"])
-		assert.Empty(t, trailer)
-
-		_, err = client.UnaryCall(t.Context(), &testpb.SimpleRequest{}, grpc.Header(&header), grpc.Trailer(&trailer))
-		assert.Equal(t, codes.ResourceExhausted, status.Code(err))
-		assert.Len(t, status.Convert(err).Details(), 1)
-		assert.Len(t, trailer[pushbackTrailer], 1)
-		assert.Equal(t, []string{`"p";q=1;w=3600`}, trailer["ratelimit-policy"])
-
-		stream, err := client.FullDuplexCall(t.Context())
-		require.NoError(t, err)
-		_, err = stream.Recv()
-		assert.Equal(t, codes.ResourceExhausted, status.Code(err))
-		assert.Len(t, stream.Trailer()[pushbackTrailer], 1)
-	})
-}
 
 // grpcRetry turns the retry of grpc-go itself on, with a backoff that no test waits for.
 var grpcRetry = grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{"service": "grpc.testing.TestService"}], "retryPolicy": {
@@ -85,33 +55,6 @@ func TestLimits_RetryOfTheClient(t *testing.T) {
 		assert.Equal(t, codes.ResourceExhausted, status.Code(err))
 		assert.Equal(t, 1, len(attempts.Calls())-before, "retrying is pointless")
 	})
-}
-
-// An exempt service passes a server that is full; methods that nothing serves cost nothing; an unknown method that a
-// handler serves is limited like any other.
-func TestLimits_ExemptAndUnknown(t *testing.T) {
-	full := no()
-	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: Of(full)}, Exempt: []string{"/grpc.health.v1.Health/*"}}))
-	for unknown, want := range map[bool]codes.Code{false: codes.Unimplemented, true: codes.ResourceExhausted} {
-		options := []grpc.ServerOption{grpc.UnaryInterceptor(l.UnaryInterceptor()), grpc.StreamInterceptor(l.StreamInterceptor())}
-		if unknown {
-			options = append(options, grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error { return nil }))
-		}
-		server := grpc.NewServer(options...)
-		healthpb.RegisterHealthServer(server, health.NewServer())
-		listener := weir.Must(net.Listen("tcp", "127.0.0.1:0"))
-		var serving sync.WaitGroup
-		serving.Go(func() { _ = server.Serve(listener) })
-		conn := weir.Must(grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())))
-		_, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{})
-		require.NoError(t, err)
-		err = conn.Invoke(t.Context(), "/no.Service/Method", &testpb.Empty{}, &testpb.Empty{})
-		assert.Equal(t, want, status.Code(err))
-		require.NoError(t, conn.Close())
-		server.Stop()
-		serving.Wait()
-	}
-	full.check(t, 1, 0, 0)
 }
 
 // Calls from many goroutines, some of which are cancelled while they wait, are handled or are streams, leave no permits,

@@ -59,6 +59,12 @@ func TestLimits_QuotasOverTheWire(t *testing.T) {
 		require.NoError(t, stream.CloseSend())
 		_, _ = stream.Recv()
 		assert.Empty(t, stream.Trailer())
+
+		_, err = client.UnaryCall(t.Context(), &testpb.SimpleRequest{}, grpc.Trailer(&trailer))
+		assert.Equal(t, codes.ResourceExhausted, status.Code(err))
+		assert.Len(t, status.Convert(err).Details(), 1)
+		assert.Len(t, trailer[pushbackTrailer], 1)
+		assert.Equal(t, []string{`"hour";r=0;t=3600`}, trailer["ratelimit"])
 	})
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/hedge"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -296,25 +295,4 @@ func TestByPipeline_AbandonedHandler(t *testing.T) {
 		assert.Equal(t, codes.Internal, status.Code(err))
 		assert.Equal(t, time.Minute, time.Since(began))
 	})
-}
-
-func TestByPipeline_Reload(t *testing.T) {
-	limit := 1
-	r := registry.New(nil)
-	defer func() { require.NoError(t, r.Close(context.Background())) }()
-	require.NoError(t, r.Define("per-method", func(b *registry.Builder) error {
-		b.Add(ratelimit.New(b.FixedWindow("calls", limiter.FixedWindowOptions{PermitLimit: limit, Window: time.Hour}), nil))
-		return nil
-	}))
-	l := weir.Must(NewLimits(&LimitsOptions{Registry: r, Methods: map[string][]string{unaryMethod: {"per-method"}}}))
-	call := func() codes.Code {
-		_, _, err := callUnary(t.Context(), l, unaryMethod, answer)
-		return status.Code(err)
-	}
-	assert.Equal(t, codes.OK, call())
-	assert.Equal(t, codes.ResourceExhausted, call())
-	limit = 2
-	require.NoError(t, r.Reload(t.Context()))
-	assert.Equal(t, codes.OK, call(), "the reload changed the policy")
-	assert.Equal(t, codes.ResourceExhausted, call())
 }

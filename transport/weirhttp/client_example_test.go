@@ -1,7 +1,6 @@
 package weirhttp_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -63,49 +62,6 @@ func ExampleNewTransport() {
 	// Output:
 	// 200 OK seven apples <nil>
 	// 2 requests
-}
-
-// A client that keeps to the limit that a server has for each tenant.
-func ExampleRequestFrom() {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprint(w, "the orders of ", r.Header.Get("X-Tenant"))
-	}))
-	defer server.Close()
-
-	perTenant, err := weirhttp.PerKey(limiter.FactoryFor[string](limiter.TokenBucketOptions{
-		TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour,
-	}), nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer perTenant.Close()
-	tenant := func(ctx context.Context) string { return weirhttp.RequestFrom(ctx).Header.Get("X-Tenant") }
-	p := weir.Must(pipeline.New("orders-api", ratelimit.NewPartitioned(perTenant, tenant, nil)))
-	client := &http.Client{Transport: weir.Must(weirhttp.NewTransport(p, nil))}
-	defer client.CloseIdleConnections()
-
-	for _, tenant := range []string{"blue", "blue", "red"} {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/orders", nil)
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		r.Header.Set("X-Tenant", tenant)
-		resp, err := client.Do(r)
-		if err != nil {
-			wait, _ := pipeline.RetryAfter(err)
-			fmt.Println(tenant, "can send the next request in", wait.Round(time.Minute))
-			continue
-		}
-		body, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		fmt.Println(string(body), err)
-	}
-	// Output:
-	// the orders of blue <nil>
-	// blue can send the next request in 1h0m0s
-	// the orders of red <nil>
 }
 
 // If a server asks one request to wait, all other requests to that host wait, too.

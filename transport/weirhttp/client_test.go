@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -310,36 +309,4 @@ func TestTransport_WithoutAPipeline(t *testing.T) {
 		assert.Equal(t, http.StatusTeapot, resp.StatusCode)
 		readAll(t, resp)
 	}
-}
-
-// A network timeout matches context.DeadlineExceeded, and is retried nevertheless.
-func TestRetryable_NetworkTimeoutWhileTheCallerWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := &fakeBase{answer: func(_ *http.Request, number int) (*http.Response, error) {
-			if number == 0 {
-				return nil, &net.OpError{Op: "dial", Err: context.DeadlineExceeded}
-			}
-			return answering(200), nil
-		}}
-		resp, err := roundTripper(t, base, nil, retrying(retry.Options{})).RoundTrip(newRequest(t, http.MethodGet, url, ""))
-		require.NoError(t, err)
-		assert.Equal(t, "OK", readAll(t, resp))
-	})
-}
-
-// http.Client.Timeout is a deadline of the request's context, so there is no time for another attempt.
-func TestRetryable_ClientTimeoutEndsTheRequestsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var ctx context.Context
-		base := &fakeBase{answer: func(r *http.Request, _ int) (*http.Response, error) {
-			ctx = r.Context()
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}}
-		client := &http.Client{Transport: roundTripper(t, base, nil, retrying(retry.Options{})), Timeout: time.Second}
-		_, err := client.Get(url) //nolint:bodyclose // there is no response
-		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
-		assert.Equal(t, 1, base.count())
-	})
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/registry"
-	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
 func TestNewLimits_ReportsAllProblems(t *testing.T) {
@@ -60,7 +59,11 @@ func TestLimits_WrapUnknownPolicy(t *testing.T) {
 	assert.Panics(t, func() { l.Handler(served, "b") })
 	r := registry.New(nil)
 	defer r.Close(context.WithoutCancel(t.Context()))
-	require.NoError(t, r.Define("global", func(*registry.Builder) error { return nil }))
+	for _, name := range []string{"global", "defined"} {
+		require.NoError(t, r.Define(name, func(*registry.Builder) error { return nil }))
+	}
+	_, err = weir.Must(NewLimits(&LimitsOptions{Registry: r})).Wrap("defined")
+	require.NoError(t, err)
 	_, err = weir.Must(NewLimits(&LimitsOptions{Registry: r})).Wrap("global")
 	require.ErrorIs(t, err, weir.ErrInvalidOptions, "the name is that of the global policy")
 	_, err = l.Wrap("a", "a")
@@ -172,33 +175,4 @@ func TestLimits_AbortedRequestIsNoRejection(t *testing.T) {
 	assert.Equal(t, StatusClientClosedRequest, w.Code)
 	assert.Empty(t, w.Body.String())
 	first.check(t, 1, 0, 1)
-}
-
-func TestLimitsOptions_RegistryReload(t *testing.T) {
-	limit := 1
-	r := registry.New(nil)
-	defer r.Close(context.WithoutCancel(t.Context()))
-	require.NoError(t, r.Define("per-user", func(b *registry.Builder) error {
-		each := limiter.TokenBucketOptions{TokenLimit: limit, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}
-		perUser := registry.Partitioned(b, "per-user", Header("X-Api-Key"), each, nil)
-		b.Add(ratelimit.NewPartitioned(perUser, RequestFrom, nil))
-		return nil
-	}))
-	before := yes()
-	var got Rejection
-	l := weir.Must(NewLimits(&LimitsOptions{
-		Global: Policy{Limit: Of(before)}, Registry: r,
-		OnRejected: func(_ http.ResponseWriter, _ *http.Request, r Rejection) { got = r },
-	}))
-	h := l.Handler(served, "per-user")
-	assert.Equal(t, 200, get(h).Code)
-	w := get(h)
-	assert.Equal(t, 429, w.Code)
-	assert.Equal(t, "3600", w.Result().Header.Get("Retry-After"))
-	assert.Equal(t, "per-user", got.Policy)
-	before.check(t, 2, 1, 1)
-	limit = 2
-	require.NoError(t, r.Reload(t.Context()))
-	assert.Equal(t, 200, get(h).Code)
-	assert.Equal(t, 429, get(h).Code)
 }

@@ -166,12 +166,6 @@ func TestThrough_TimeoutDoesNotMixItsAnswerIn(t *testing.T) {
 
 	w = get(around(t, nil, ends(nil, errStore))(saying("ours")))
 	assert.Equal(t, "ours", w.Body.String())
-
-	var seen error
-	waits := handler(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	w = get(around(t, nil, seeing(&seen), timeout.New(time.Millisecond, nil))(waits))
-	assert.Equal(t, 503, w.Code)
-	assert.ErrorIs(t, seen, pipeline.ErrRejected)
 }
 
 func saying(body string) http.Handler {

@@ -44,8 +44,8 @@ type Window struct {
 	Changed bool     // since it was read
 
 	index        int   // in the group
-	searchedFrom int64 // where the last search began
-	foundFree    int64 // what it found: no bucket between the two is free; 0: no search
+	searchedFrom int64 // the bucket at which the last FirstFree began
+	foundFree    int64 // the bucket that it found; those between are not free; 0: there is none since a change
 }
 
 // A Bucket is what a window counts in one of its buckets.

@@ -84,12 +84,6 @@ func (p *Pipeline) RegistryName(s *Strategy, instance string) string {
 	return p.Name + "/" + instance + s.Name
 }
 
-// Adapts reports whether l or one of its members learns from the outcomes of executions.
-func (l *Limiter) Adapts() bool {
-	_, learns := Learning[l.Kind]
-	return learns || slices.ContainsFunc(l.Members, (*Limiter).Adapts)
-}
-
 // A SectionKind is a top-level field of the program. Its functions get the decoded value, a struct of the type Options.
 type SectionKind struct {
 	Options  reflect.Type

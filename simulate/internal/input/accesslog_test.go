@@ -1,8 +1,6 @@
 package input
 
 import (
-	"fmt"
-	"io"
 	"strings"
 	"testing"
 	"time"
@@ -138,38 +136,4 @@ func fuzzRecording(t *testing.T, format func(*Options) Parser, text string, o Op
 	}
 	assert.Equal(t, r.Count, count)
 	assert.Equal(t, r.Length, last)
-}
-
-// manyLines is a Caddy log of that many lines.
-type manyLines struct {
-	lines, line int
-	left        []byte
-}
-
-func (m *manyLines) Read(p []byte) (int, error) {
-	if len(m.left) == 0 {
-		if m.line == m.lines {
-			return 0, io.EOF
-		}
-		m.left = fmt.Appendf(m.left[:0], `{"level":"info","ts":%d.%03d,"logger":"http.log.access.log0","msg":"handled request","request":{"remote_ip":"203.0.113.7","remote_port":"53112","client_ip":"198.51.100.%d","proto":"HTTP/2.0","method":"GET","host":"shop.example","uri":"/orders?page=17","headers":{"User-Agent":["Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"],"Accept":["text/html,application/xhtml+xml"],"Accept-Encoding":["gzip, deflate, br"]},"tls":{"resumed":false,"version":772}},"bytes_read":0,"user_id":"","duration":0.004,"size":512,"status":200,"resp_headers":{"Server":["Caddy"],"Content-Type":["text/html; charset=utf-8"]}}`+"\n",
-			1774742400+m.line/1000, (m.line*7919)%1000, m.line%250)
-		m.line++
-	}
-	n := copy(p, m.left)
-	m.left = m.left[n:]
-	return n, nil
-}
-
-func BenchmarkReadAccessLog(b *testing.B) {
-	lines := 100_000
-	if testing.Short() {
-		lines = 1000
-	}
-	for b.Loop() {
-		r, err := File{Name: "some.log", Format: AccessLog, Open: func(string) (io.ReadCloser, error) {
-			return io.NopCloser(&manyLines{lines: lines}), nil
-		}}.Read()
-		require.NoError(b, err)
-		require.Equal(b, int64(lines), r.Count)
-	}
 }

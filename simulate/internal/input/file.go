@@ -94,8 +94,8 @@ type record struct {
 type survey struct {
 	lines, count, skipped int64
 	firstSkipped          error
-	noted                 bool // whether there was a request, and then absolute is set
-	absolute              bool // the times are dates
+	noted                 bool // there was a request
+	absolute              bool // its time is a date, and so must be all others
 	fractions             bool // a time has a fraction of a second
 	first, last           int64
 	atLast                int64 // how many requests have the last time
@@ -262,8 +262,8 @@ func (s *survey) note(r record) error {
 	return nil
 }
 
-// spread returns requests of whole seconds so that the requests of each second are evenly spaced in it: otherwise they would
-// arrive in one burst that never was.
+// spread spaces the requests of each second evenly in it. A log with times of whole seconds would otherwise make a burst of
+// each second.
 func spread(requests iter.Seq2[Request, error]) iter.Seq2[Request, error] {
 	return func(yield func(Request, error) bool) {
 		var second []Request

@@ -42,9 +42,9 @@ type Table struct {
 // A Column of a table. Numbers are set to the right, everything else to the left.
 type Column struct {
 	Name   string
-	Text   bool // is set to the left
-	Header bool // says what the row is about
-	Key    bool // is a name that can be long, and is shortened if the table is too wide
+	Text   bool // its cells are set to the left
+	Header bool // its cells are the headers of their rows
+	Key    bool // its cells can be long, and are shortened if the table is too wide
 }
 
 // Named reports whether some column has a name.

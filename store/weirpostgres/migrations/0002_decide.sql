@@ -45,8 +45,6 @@ declare
   -- One request, which begins at requests[i].
   i int; op bigint; most bigint; g bigint; j int; part bigint;
 begin
-  newest := (select d.version from "weir".definitions d where d.name = a_name and d.version > d_version);
-  if newest is not null then return array[2, 0, newest]; end if;
   if calendar then d_segments := 1; end if;
   loop
     if read_first then
@@ -61,6 +59,8 @@ begin
         from "weir".states s where s.name = a_name and s.key = a_key for no key update;
     end if;
     found_row := found;
+    newest := (select d.version from "weir".definitions d where d.name = a_name and d.version > d_version); -- after the wait for the lock
+    if newest is not null then return array[2, 0, newest]; end if;
     t := "weir".clock();
     line_now := (t - d_anchor) / d_period;
     if (t - d_anchor) % d_period < 0 then line_now := line_now - 1; end if;
