@@ -207,6 +207,13 @@ func (o blockOwner) Refund(n int, tag int64) {
 	}
 }
 
+// Correct is that of a grant.
+func (o blockOwner) Correct(t limiter.Tenant, more int64) {
+	o.ks.mu.Lock()
+	defer o.ks.mu.Unlock()
+	o.ks.queue.Correct(t, more)
+}
+
 // Adjust puts back the permits that cost does not need, and charges in the store what cost needs beyond the grant.
 func (o blockOwner) Adjust(n int, tag int64, cost int) (int64, bool) {
 	if cost <= n {

@@ -177,6 +177,14 @@ func (g *grant) Refund(int, int64) {
 	g.setCost(0)
 }
 
+// Correct tells the key's queue, if it has one, that what a waiter of the tenant was served has cost that many permits more.
+func (g *grant) Correct(t limiter.Tenant, more int64) {
+	if ks := g.c.keys.lock(g.key, false); ks != nil {
+		defer ks.mu.Unlock()
+		ks.queue.Correct(t, more)
+	}
+}
+
 // Adjust charges or gives back, in the background, the difference to the real cost.
 func (g *grant) Adjust(_ int, tag int64, cost int) (int64, bool) {
 	g.setCost(int64(cost))
