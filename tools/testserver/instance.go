@@ -19,16 +19,17 @@ const address = "{{addr}}"
 
 // A recipe is what has to be known of a kind of server to run it.
 type recipe struct {
-	name     string                                         // in messages, and in the name of the folder
-	url      func(addr string) string                       // what clients are given
-	prepare  func(ctx context.Context, data string) error   // fills the folder of data; nil: nothing to do
-	command  func(data string, port int) (*exec.Cmd, error) // runs in the foreground, logs to its output; its Env is added to ours
-	answers  func(addr string) error                        // nil once it serves clients
-	says     string                                         // what it logs when it is ready, with any {{addr}} replaced; case does not matter
-	end      syscall.Signal                                 // asks it to end and to keep its data
-	clear    func(data string)                              // removes what it keeps outside of data; may be nil
-	owner    owner                                          // the user that it runs as
-	patience time.Duration                                  // how long a start may take
+	name      string                                         // in messages, and in the name of the folder
+	url       func(addr string) string                       // what clients are given
+	prepare   func(ctx context.Context, data string) error   // fills the folder of data; nil: nothing to do
+	command   func(data string, port int) (*exec.Cmd, error) // runs in the foreground, logs to its output; its Env is added to ours
+	answers   func(addr string) error                        // nil once it serves clients
+	says      string                                         // what it logs when it is ready, with any {{addr}} replaced; case does not matter
+	end       syscall.Signal                                 // asks it to end and to keep its data
+	container *container                                     // nil: it runs on this machine
+	clear     func(data string)                              // removes what it keeps outside of data; may be nil
+	owner     owner                                          // the user that it runs as
+	patience  time.Duration                                  // how long a start may take
 }
 
 // An instance is a server of ours. Its methods are called with mu held.
@@ -167,7 +168,11 @@ func (in *instance) running() bool { return in.process != nil && !in.process.end
 
 func (in *instance) kill() {
 	if in.running() {
-		kill(in.process.cmd.Process)
+		if c := in.container; c != nil {
+			c.kill(in.process.cmd.Process)
+		} else {
+			kill(in.process.cmd.Process)
+		}
 		<-in.process.done
 	}
 	in.process, in.paused = nil, false
@@ -175,14 +180,22 @@ func (in *instance) kill() {
 
 func (in *instance) pause() {
 	if in.running() && !in.paused {
-		pause(in.process.cmd.Process)
+		if c := in.container; c != nil {
+			c.pause()
+		} else {
+			pause(in.process.cmd.Process)
+		}
 		in.paused = true
 	}
 }
 
 func (in *instance) resume() {
 	if in.running() && in.paused {
-		resume(in.process.cmd.Process)
+		if c := in.container; c != nil {
+			c.resume()
+		} else {
+			resume(in.process.cmd.Process)
+		}
 	}
 	in.paused = false
 }
@@ -191,7 +204,11 @@ func (in *instance) resume() {
 func (in *instance) quit() {
 	in.resume()
 	if in.running() {
-		_ = in.process.cmd.Process.Signal(in.end)
+		if c := in.container; c != nil {
+			c.quit()
+		} else {
+			_ = in.process.cmd.Process.Signal(in.end)
+		}
 		timeout := time.NewTimer(5 * time.Second)
 		defer timeout.Stop()
 		select {

@@ -45,7 +45,7 @@ func NewStandby(t testing.TB, primary *Server) *Server {
 	copier, found := lookup("pg_basebackup", folders...)
 	postgres, both := lookup("postgres", folders...)
 	if !found || !both {
-		t.Skip("no pg_basebackup, which comes with PostgreSQL")
+		t.Skip("no pg_basebackup: a standby is not started in Docker")
 	}
 	r := postgresRecipe()
 	r.says = "database system is ready to accept read" // -only, or " only" before version 14
@@ -88,8 +88,16 @@ func startPostgres(ctx context.Context, settings []string) (*Server, error) {
 		if err != nil {
 			return nil, err
 		}
+	case dockerWorks():
+		inDocker(&r, container{
+			image:   "postgres:15",
+			port:    5432,
+			command: append([]string{"postgres"}, flags...),
+			env:     []string{"POSTGRES_HOST_AUTH_METHOD=trust", "POSTGRES_INITDB_ARGS=--no-sync -E UTF8 --locale=C"},
+			keeps:   "/var/lib/postgresql/data",
+		})
 	default:
-		return nil, fmt.Errorf("%w: install PostgreSQL (apt-get install postgresql, brew install postgresql), or name a server in %s", ErrNotFound, postgresURL)
+		return nil, fmt.Errorf("%w: install PostgreSQL (apt-get install postgresql, brew install postgresql), start Docker, or name a server in %s", ErrNotFound, postgresURL)
 	}
 	return launch(ctx, r)
 }

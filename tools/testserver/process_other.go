@@ -9,7 +9,7 @@ import (
 )
 
 // canRunHere reports whether servers can be run from programs that are installed. The tests pause them by
-// signals, which this system does not have: here servers are named in the environment.
+// signals, which this system does not have: here servers run in Docker or are named in the environment.
 const canRunHere = false
 
 func unprivileged() (owner, error) { return owner{}, errors.ErrUnsupported }

@@ -35,7 +35,7 @@ func NewSentinel(t testing.TB, master *Server) *Server {
 	t.Helper()
 	program, found := redisProgram()
 	if !found {
-		t.Skip("no redis-server")
+		t.Skip("no redis-server: a Sentinel is not started in Docker")
 	}
 	host, behind, _ := net.SplitHostPort(master.Addr())
 	s, err := launch(t.Context(), recipe{
@@ -89,8 +89,14 @@ func startRedis(ctx context.Context, args []string) (*Server, error) {
 			ours := []string{"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", data}
 			return exec.Command(program, append(ours, args...)...), nil
 		}
+	case dockerWorks():
+		inDocker(&r, container{
+			image:   "redis:7",
+			port:    6379,
+			command: append([]string{"redis-server", "--protected-mode", "no"}, args...),
+		})
 	default:
-		return nil, fmt.Errorf("%w: install Redis (apt-get install redis-server, brew install redis), or name a server in %s", ErrNotFound, redisURL)
+		return nil, fmt.Errorf("%w: install Redis (apt-get install redis-server, brew install redis), start Docker, or name a server in %s", ErrNotFound, redisURL)
 	}
 	return launch(ctx, r)
 }

@@ -5,6 +5,7 @@
 //   - WEIR_REDIS_URL or WEIR_POSTGRES_URL, used as it is. A test that needs a server of its own (NewRedis,
 //     NewPostgres) does not look at them.
 //   - a program on this machine: redis-server or valkey-server; initdb and postgres.
+//   - Docker, with the images redis:7 and postgres:15.
 //
 // Prometheus and Chromium are programs on this machine: the one that WEIR_PROMETHEUS, WEIR_PROMTOOL or WEIR_CHROMIUM names, or
 // else one on PATH. Each test gets its own.

@@ -203,3 +203,20 @@ func finishAll(all []*process, hurry bool) {
 		}
 	}
 }
+
+// pause stops the process as a virtual machine is suspended: the process does not learn of it. Where no signal does so, the test is
+// skipped.
+func (p *process) pause() {
+	if stop == nil {
+		p.t.Skip("this system has no signal that stops a process")
+	}
+	p.signal(stop)
+}
+
+func (p *process) resume() { p.signal(goOn) }
+
+func (p *process) signal(s os.Signal) {
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Error(err)
+	}
+}
