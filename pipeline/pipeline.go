@@ -94,6 +94,21 @@ func (p *Pipeline) run(ctx context.Context, v *version, c callback) (any, error)
 	return v.run(ctx, c)
 }
 
+// enterCurrent counts an execution on the current version, which is v unless it was replaced, and returns the version
+// and the shard to leave. The shard is nil if the version does not count.
+func (p *Pipeline) enterCurrent(v *version) (*version, *shard) {
+	for v.tracker != nil {
+		counted := v.tracker.enter()
+		now := p.current.Load()
+		if now == v {
+			return v, counted
+		}
+		v.tracker.leave(counted) // v was replaced before the execution was counted
+		v = now
+	}
+	return v, nil
+}
+
 // run runs c on v, and does not count the execution.
 func (v *version) run(ctx context.Context, c callback) (any, error) {
 	if v.observed != nil && (v.enabled == nil || v.enabled(ctx)) {

@@ -104,18 +104,3 @@ func (r *Retired) Close() error {
 	}
 	return r.version.closeStrategies()
 }
-
-// enterCurrent counts an execution on the current version, which is v unless it was replaced, and returns the version
-// and the shard to leave. The shard is nil if the version does not count.
-func (p *Pipeline) enterCurrent(v *version) (*version, *shard) {
-	for v.tracker != nil {
-		counted := v.tracker.enter()
-		now := p.current.Load()
-		if now == v {
-			return v, counted
-		}
-		v.tracker.leave(counted) // v was replaced before the execution was counted
-		v = now
-	}
-	return v, nil
-}

@@ -51,5 +51,16 @@ func noPermit(ctx context.Context, source pipeline.Source, err error) error {
 	if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {
 		what = "no permit before the context ended: "
 	}
-	return judge.Explained(fmt.Errorf("ratelimit: %v: %s%w", source, what, err), err, true)
+	explained := judge.Explained(fmt.Errorf("ratelimit: %v: %s%w", source, what, err), err, true)
+	if errors.Is(err, limiter.ErrPermitCount) {
+		return permitCountError{explained}
+	}
+	return explained
 }
+
+// A permitCountError is the error of an execution that costs more than the limiter could ever grant: no retry repeats it.
+type permitCountError struct{ error }
+
+func (e permitCountError) Unwrap() error { return e.error }
+
+func (permitCountError) Retryable() bool { return false }

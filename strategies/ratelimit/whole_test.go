@@ -1,9 +1,12 @@
 package ratelimit_test
 
 import (
+	"context"
 	"math"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
@@ -47,4 +50,13 @@ func concurrencyAllocations(t *testing.T, s *ratelimit.Strategy) float64 {
 		lease, _ := s.Limiter().Acquire(t.Context(), 1)
 		lease.Release()
 	})
+}
+
+// What can never be granted is not asked for again.
+func TestStrategy_RetryOfTooManyPermits(t *testing.T) {
+	retries := retry.New(&retry.Options{OnRetry: func(context.Context, pipeline.Event) { t.Error("again") }, Delay: -1})
+	s := ratelimit.New(bucket(1, time.Hour), &ratelimit.Options{Permits: func(context.Context) int { return 2 }})
+	err := weir.Must(pipeline.New("p", retries, s)).Execute(t.Context(), nothing)
+	assert.ErrorIs(t, err, limiter.ErrPermitCount)
+	assert.True(t, pipeline.NotCalled(err))
 }
