@@ -103,6 +103,7 @@ func TestPipeline_CloseClosesAllInOrder(t *testing.T) {
 	for range 2 {
 		err = p.Execute(t.Context(), func(context.Context) error { t.Error("it ran"); return nil })
 		assert.ErrorIs(t, err, pipeline.ErrClosed)
+		assert.True(t, pipeline.NotCalled(err), "or a circuit breaker further out would count it")
 		assert.EqualError(t, err, "pipeline: closed: p")
 	}
 	_, err = pipeline.ExecuteValue(t.Context(), p, func(context.Context) (int, error) { return 1, nil })

@@ -15,14 +15,20 @@ var (
 	// ErrRejected is matched by every error with which a strategy rejects an execution, such as those of a rate
 	// limiter, an open circuit and a timeout.
 	ErrRejected = errors.New("pipeline: execution rejected")
-	// ErrClosed is returned by executions that begin after [Pipeline.Close].
-	ErrClosed = errors.New("pipeline: closed")
+	// ErrClosed is returned by executions that begin after [Pipeline.Close]. It is [NotCalled], and not [Retryable].
+	ErrClosed error = closedError{}
 	// ErrResultType is returned by [ExecuteValue] if a strategy returned a value that is not of the caller's type.
 	ErrResultType = errors.New("pipeline: a strategy returned a value of the wrong type")
 	// ErrAborted is the Err of a PipelineExecuted event whose execution did not return: it panicked or called
 	// [runtime.Goexit]. No execution returns it.
 	ErrAborted = recovered.ErrAborted
 )
+
+type closedError struct{}
+
+func (closedError) Error() string   { return "pipeline: closed" }
+func (closedError) NotCalled() bool { return true }
+func (closedError) Retryable() bool { return false }
 
 // A PanicError is a panic, or a [runtime.Goexit], of a function of the program that ran in a goroutine of its own, such as a
 // callback in a hedge. Its Value any is that of the panic, or nil for a Goexit, and Stack []byte is the stack of that goroutine. It
