@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -92,8 +93,10 @@ type costsContext struct{}
 //	ctx = limiter.WithCosts(ctx, limiter.Costs{"input": len(prompt) / 4, "output": 500})
 //	lease, err := limits.Acquire(ctx, 1)
 //	lease, _ = lease.AdjustCosts(limiter.Costs{"input": usage.Input, "output": usage.Output})
+//
+// In a queue with the order [Fair], n counts, and not these costs: ask for as many permits as the scarcest of them.
 func WithCosts(ctx context.Context, costs Costs) context.Context {
-	return context.WithValue(ctx, costsContext{}, costs)
+	return context.WithValue(ctx, costsContext{}, maps.Clone(costs))
 }
 
 // CostsOf returns the costs of a context that [WithCosts] has returned, or one made from it; otherwise nil.
@@ -368,7 +371,7 @@ func inReverse(leases []Lease, f func(Lease)) {
 	f(leases[last])
 }
 
-// Charge charges every limiter; see [Charger]. It returns the fewest permits that remain at one of them, and the longest
+// Charge charges every limiter, but for those at which a call has a cost of its own; see [Charger]. It returns the fewest permits that remain at one of them, and the longest
 // time until one of them is full.
 //
 // Charge first asks all limiters for their levels. If one of them returns an error, because it is closed or not a
@@ -380,20 +383,24 @@ func (c *Chained) Charge(ctx context.Context, n int) (Level, error) {
 	if c.closed.Load() {
 		return Level{}, ErrClosed
 	}
-	return chargeAll(c.members, n, func(i, n int) (Level, error) { return chargeLimiter(ctx, c.limiters[i], n) })
+	return chargeAll(c.members, CostsOf(ctx), n, func(i, n int) (Level, error) { return chargeLimiter(ctx, c.limiters[i], n) })
 }
 
 // chargeAll asks all members for their levels, charges all of them if none returns an error, and combines the levels and errors.
-func chargeAll(members []member, n int, charge func(i, n int) (Level, error)) (Level, error) {
+func chargeAll(members []member, costs Costs, n int, charge func(i, n int) (Level, error)) (Level, error) {
 	if n != 0 {
-		if level, err := chargeAll(members, 0, charge); err != nil {
+		if level, err := chargeAll(members, costs, 0, charge); err != nil {
 			return level, err
 		}
 	}
 	least := unlimitedLevel
 	var failed error
 	for i := range members {
-		level, err := charge(i, n)
+		each := n
+		if _, own := members[i].cost(costs, n); own {
+			each = 0
+		}
+		level, err := charge(i, each)
 		if err != nil {
 			failed = cmp.Or(failed, members[i].wrap(err))
 		}

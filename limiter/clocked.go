@@ -128,9 +128,12 @@ func adjust(c clocked, n int, tag int64, cost int) (newTag int64) {
 
 // correct notes that what a waiter of a tenant was served has cost that many permits more.
 func correct(c clocked, t Tenant, more int64) {
+	now := moment()
 	c.lock()
 	defer c.unlock()
+	c.catchUp(now)
 	c.view().queue.Correct(t, more)
+	serveAny(c, now)
 }
 
 // serveAny serves the waiters, if there are any, after permits were given back or charged.

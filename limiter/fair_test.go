@@ -199,3 +199,34 @@ func TestFair_FullQueue(t *testing.T) {
 		assert.Len(t, reasons, 4)
 	})
 }
+
+// A newcomer that comes before who was first is served at once if its permits are free.
+func TestFair_NewcomerThatIsFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wait := func(l limiter.Limiter, key string, n int) <-chan time.Duration {
+			took, start := make(chan time.Duration, 1), time.Now()
+			go func() {
+				lease := weir.Must(l.Acquire(limiter.WithTenant(t.Context(), limiter.Tenant{Key: key}), n))
+				if lease.Acquired() {
+					took <- time.Since(start)
+				} else {
+					took <- -1
+				}
+			}()
+			synctest.Wait()
+			return took
+		}
+		slots := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 10, QueueLimit: 8, QueueOrder: limiter.Fair}))
+		held := weir.Must(slots.TryAcquire(t.Context(), 5))
+		large := wait(slots, "a", 8)
+		assert.Zero(t, <-wait(slots, "b", 3)) // the queue is full: it even pushes a out
+		assert.EqualValues(t, -1, <-large)
+		held.Release()
+
+		window := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 10, Window: time.Minute, QueueLimit: 100, QueueOrder: limiter.Fair}))
+		require.True(t, weir.Must(window.TryAcquire(t.Context(), 5)).Acquired())
+		large = wait(window, "a", 8)
+		assert.Zero(t, <-wait(window, "b", 3))
+		assert.Equal(t, time.Minute, <-large)
+	})
+}

@@ -57,11 +57,16 @@ type returnOnce struct {
 }
 
 // claim reports whether it is called for the first time.
-func (o *returnOnce) claim() bool {
+func (o *returnOnce) claim() bool { return o.first().done.CompareAndSwap(false, true) }
+
+// returned reports whether claim has been called.
+func (o *returnOnce) returned() bool { return o.first().done.Load() }
+
+func (o *returnOnce) first() *returnOnce {
 	for o.original != nil {
 		o = o.original
 	}
-	return o.done.CompareAndSwap(false, true)
+	return o
 }
 
 // metadata wraps the owner of a lease and adds a value to the lease. It never changes, so adding a value to a copy of a
@@ -263,8 +268,11 @@ func (l Lease) Succeeded() {
 // that Adjust returned.
 func (l Lease) Refund() {
 	if l.Acquired() {
-		l.correct(0)
+		if j, is := l.source().(*jointLease); is && j.returned() {
+			return
+		}
 		l.owner.Refund(l.n, l.tag)
+		l.correct(0)
 	}
 }
 
@@ -292,7 +300,6 @@ func (l Lease) Adjust(n int) (adjusted Lease, ok bool) {
 		return l, false
 	}
 	n = max(n, 0)
-	l.correct(n)
 	o, tag := l.source(), l.tag
 	switch a := o.(type) {
 	case *jointLease:
@@ -303,6 +310,7 @@ func (l Lease) Adjust(n int) (adjusted Lease, ok bool) {
 	if !ok {
 		return l, false
 	}
+	l.correct(n)
 	l.n, l.tag = n, tag
 	return ownedBy(o, l), true
 }

@@ -21,8 +21,8 @@ const (
 	NewestFirst = rate.NewestFirst
 	// Fair serves tenants in turn, by the permits that they get and their weights, so that a tenant with many waiters does not
 	// delay another's; see [Tenant]. No caller overtakes waiters of its own tenant, or permits that the next waiter waits for.
-	// If there is no room, the newest waiter of the tenant that has most waiters for its weight gives way to a newcomer whose
-	// tenant has fewer.
+	// If there is no room, the newest waiter of the tenant that waits for most permits for its weight gives way to a newcomer whose
+	// tenant would wait for fewer, or has a higher priority. A [Concurrency] shares grants, not the time for which they are held.
 	Fair = rate.Fair
 )
 

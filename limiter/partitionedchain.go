@@ -104,7 +104,7 @@ func (c *partitionedChain[R]) Charge(ctx context.Context, resource R, n int) (Le
 	if ctx.Err() != nil {
 		return Level{}, ctxerr.Of(ctx)
 	}
-	return chargeAll(c.members, n, func(i, n int) (Level, error) { return chargePartitioned(ctx, c.limiters[i], resource, n) })
+	return chargeAll(c.members, nil, n, func(i, n int) (Level, error) { return chargePartitioned(ctx, c.limiters[i], resource, n) })
 }
 
 // peekPartitioned calls the Peek of any partitioned limiter.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/internal/waitlist"
@@ -26,7 +27,7 @@ import (
 // All callers wait in the pool's queue, none in those of its limiters: who is first takes what comes first, wherever that is. So a
 // Pool of one limiter is a queue before any limiter. Before a [Chain], it waits without holding the permits of the earlier limiters.
 //
-// Limits are not added: no more permits can be asked for at once than one of the limiters can grant. Make a Pool with [AnyOf]; the
+// Who is first holds up those behind it until its permits are there. Limits are not added: no more permits can be asked for at once than one of the limiters can grant. Make a Pool with [AnyOf]; the
 // zero Pool has no limiters, and returns errors.
 type Pool struct {
 	limiters []Limiter
@@ -35,6 +36,7 @@ type Pool struct {
 
 	mu     sync.Mutex
 	queue  waitlist.List[poolWaiter]
+	due    time.Duration // by clock.Now: when who is first can be served, as far as it knows
 	failed int64
 	closed bool
 }
@@ -98,7 +100,7 @@ func (p *Pool) acquire(ctx context.Context, n int, wait bool) (Lease, error) {
 	if closed {
 		return Lease{}, ErrClosed
 	}
-	var rejection Lease
+	rejection := p.behind()
 	if passes {
 		l, err := p.take(ctx, n)
 		if err != nil || l.Acquired() {
@@ -110,6 +112,13 @@ func (p *Pool) acquire(ctx context.Context, n int, wait bool) (Lease, error) {
 		return p.reject(rejection, ""), nil
 	}
 	return p.enqueue(ctx, n, rejection)
+}
+
+// behind returns a rejection for a caller that would wait behind who is first: that one waits as long, if it knows.
+func (p *Pool) behind() Lease {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return rejected(max(p.due-clock.Now(), 0), nil)
 }
 
 // reject counts a rejection, and returns it with a reason: the limiter's, if it has given one.
@@ -216,7 +225,12 @@ func (p *Pool) order() QueueOrder {
 // await waits until w is first and a limiter grants. Who is first asks when permits are due, when a lease of the pool is given back,
 // and twice a second: the limiters can be used by others, too.
 func (p *Pool) await(ctx context.Context, w *waitlist.Waiter[poolWaiter]) (Lease, error) {
-	defer p.Wake() // the next one
+	defer func() { // also after a panic of ctx or a limiter
+		p.mu.Lock()
+		p.queue.Remove(w)
+		p.mu.Unlock()
+		p.Wake() // the next one
+	}()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	timer.Stop()
@@ -230,6 +244,9 @@ func (p *Pool) await(ctx context.Context, w *waitlist.Waiter[poolWaiter]) (Lease
 			if !known {
 				again = askAgain
 			}
+			p.mu.Lock()
+			p.due = saturate.Add(clock.Now(), again)
+			p.mu.Unlock()
 			timer.Reset(min(again, askAgain))
 		}
 		select {
@@ -256,14 +273,13 @@ func (p *Pool) isFirst(w *waitlist.Waiter[poolWaiter]) bool {
 func (p *Pool) served(w *waitlist.Waiter[poolWaiter], l Lease, err error) (Lease, error) {
 	p.mu.Lock()
 	here := w.Listed()
-	if l.Acquired() {
+	if here && l.Acquired() {
 		p.queue.Serve(w)
 		if p.queue.Order() == Fair {
 			l = TenantKey.With(l, w.Tenant)
 		}
-	} else {
-		p.queue.Remove(w)
 	}
+	p.queue.Remove(w)
 	p.mu.Unlock()
 	if here {
 		return l, err

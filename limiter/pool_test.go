@@ -128,3 +128,48 @@ func TestPool_OfAChain(t *testing.T) {
 		assert.EqualValues(t, 1, requests.Statistics().AvailablePermits)
 	})
 }
+
+// A context that panics takes its waiter with it.
+func TestPool_ContextThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+		pool := weir.Must(limiter.AnyOf(&limiter.PoolOptions{QueueLimit: 10}, l))
+		held := weir.Must(pool.TryAcquire(t.Context(), 1))
+		assert.Panics(t, func() { _, _ = pool.Acquire(doneless{t.Context()}, 1) })
+		held.Release()
+		next := weir.Must(pool.Acquire(t.Context(), 1))
+		assert.True(t, next.Acquired())
+	})
+}
+
+type doneless struct{ context.Context }
+
+func (doneless) Done() <-chan struct{} { panic("no channel") }
+
+// Who would wait behind others is told how long who is first waits.
+func TestPool_RetryAfterBehindOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := weir.Must(limiter.AnyOf(&limiter.PoolOptions{QueueLimit: 1}, bucketOf(1, time.Minute)))
+		require.True(t, weir.Must(pool.TryAcquire(t.Context(), 1)).Acquired())
+		done := make(chan limiter.Lease, 1)
+		go func() { done <- weir.Must(pool.Acquire(t.Context(), 1)) }()
+		synctest.Wait()
+		for _, ask := range []func(context.Context, int) (limiter.Lease, error){pool.TryAcquire, pool.Acquire} {
+			after, known := weir.Must(ask(t.Context(), 1)).RetryAfter()
+			assert.True(t, known)
+			assert.Equal(t, time.Minute, after)
+		}
+		<-done
+	})
+}
+
+// Charge takes nothing where a call has a cost of its own.
+func TestChain_ChargePerCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		requests, tokens := bucketOf(10, time.Second), bucketOf(100, time.Second)
+		limits := weir.Must(weir.Must(weir.Must(limiter.Chain(requests, tokens)).Named("requests", "tokens")).PerCall("requests"))
+		weir.Must(limits.Charge(t.Context(), 50))
+		assert.EqualValues(t, 10, left(requests))
+		assert.EqualValues(t, 50, left(tokens))
+	})
+}

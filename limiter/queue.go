@@ -101,7 +101,11 @@ func enqueue(ctx context.Context, e engine, now int64, n int, tenant Tenant) (Le
 	for _, out := range evicted {
 		answer(out, reject(e, now, out.Permits, queueLimit))
 	}
-	arm(e, now)
+	if c.queue.Order() == Fair {
+		serve(e, now) // w may be first now, and need fewer permits than who was
+	} else {
+		arm(e, now)
+	}
 	due, ok := beginSpin(c, now)
 	e.unlock()
 	if ok {

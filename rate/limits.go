@@ -56,7 +56,8 @@ const (
 	NewestFirst
 	// Fair serves tenants in turn, by the permits that they get: a tenant with many waiters does not delay another's. Of tenants that
 	// wait all the time, each gets permits in proportion to its weight, and nobody's share is kept for who does not ask. If there is
-	// no room, the newest waiter of the tenant that has most waiters for its weight gives way to a newcomer whose tenant has fewer.
+	// no room, the newest waiter of the tenant that waits for most permits for its weight gives way to a newcomer whose tenant would
+	// wait for fewer, or has a higher priority.
 	// The tenant comes from the context of the call; see limiter.WithTenant.
 	Fair
 )

@@ -58,6 +58,15 @@ func (q *queue) answer(w *waiter, lease limiter.Lease) bool {
 	return true
 }
 
+// correct notes that what a waiter of a tenant was served has cost that many permits more, or fewer. Another waiter can be first then.
+func (q *queue) correct(t limiter.Tenant, more int64) {
+	before := q.First()
+	q.Correct(t, more)
+	if q.First() != before {
+		q.wake()
+	}
+}
+
 // A decider is what has decided about a request.
 type decider uint8
 
@@ -128,7 +137,7 @@ func (table *keyTable) tryLocally(key string, n int, canWait, peek bool) (_ limi
 		return limiter.Lease{}, byStore, 0
 	}
 	defer ks.mu.Unlock()
-	if n > 0 && !ks.queue.Empty() && c.limits().QueueOrder == limiter.OldestFirst {
+	if n > 0 && !ks.queue.Empty() && c.limits().QueueOrder != limiter.NewestFirst {
 		queued, now := ks.queue.Permits(), time.Now()
 		if by = byKeyState; c.o.Block <= 1 && ks.hasTurns(now) && ks.lastAnswer.available(queued+int64(n), now) {
 			by = byTurn // and not permits, which the queue waits for
@@ -179,8 +188,9 @@ func (table *keyTable) join(ctx context.Context, key string, n int, rejected lim
 		return nil, custom.Rejected(0, limiter.ReasonLimitLowered)
 	}
 	ks.queue.Configure(q)
+	before := ks.queue.First()
 	var evicted []*waiter
-	ok := ks.queue.HasRoom(n)
+	ok := ks.queue.HasRoom(n, tenant)
 	if by != byTurn { // else the store is asked first
 		evicted, ok = ks.queue.MakeRoom(n, tenant)
 	}
@@ -191,7 +201,6 @@ func (table *keyTable) join(ctx context.Context, key string, n int, rejected lim
 		}
 		return nil, custom.Rejected(wait, limiter.ReasonQueueLimit)
 	}
-	before := ks.queue.First()
 	w := &waiter{Permits: n, Tenant: tenant, Value: waitingCaller{ks: ks, gone: gone}, Ready: make(chan struct{})}
 	ks.queue.Push(w)
 	for _, e := range evicted { // their Retry-After is for a place behind the present waiters

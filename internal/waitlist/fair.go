@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"slices"
 
+	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/rate"
 )
 
@@ -20,9 +21,9 @@ import (
 // than was known when it was served.
 type fair[V any] struct {
 	tenants map[tenantKey]*tenant[V]
-	next    tenants[V]             // those with waiters; the first is served first
-	longest tenants[V]             // those with waiters; the first gives way first
-	now     [rate.Priorities]int64 // in the virtual time of a priority
+	next    [rate.Priorities]tenants[V] // those with waiters, by priority; the first of the last that is not empty is served first
+	longest tenants[V]                  // those with waiters; the first gives way first
+	now     [rate.Priorities]int64      // in the virtual time of a priority
 	turns   uint64
 }
 
@@ -42,11 +43,14 @@ const unit = 1 << 20
 const maxDebtors = 1024
 
 func newFair[V any]() *fair[V] {
-	return &fair[V]{
+	f := &fair[V]{
 		tenants: map[tenantKey]*tenant[V]{},
-		next:    tenants[V]{place: 0, before: (*tenant[V]).finishesBefore},
 		longest: tenants[V]{place: 1, before: (*tenant[V]).givesWayBefore},
 	}
+	for class := range f.next {
+		f.next[class].before = (*tenant[V]).finishesBefore
+	}
+	return f
 }
 
 // keyOf returns the key of a tenant in the map.
@@ -64,11 +68,8 @@ func (t *tenant[V]) service(permits int64) int64 {
 
 func (t *tenant[V]) finish() int64 { return t.start + t.service(int64(t.oldest.Permits)) }
 
-// finishesBefore reports whether t is served before u. Virtual times wrap around.
+// finishesBefore reports whether t is served before u, which has the same priority. Virtual times wrap around.
 func (t *tenant[V]) finishesBefore(u *tenant[V]) bool {
-	if t.Class() != u.Class() {
-		return t.Class() > u.Class()
-	}
 	if d := t.finish() - u.finish(); d != 0 {
 		return d < 0
 	}
@@ -80,32 +81,53 @@ func (t *tenant[V]) givesWayBefore(u *tenant[V]) bool {
 	if t.Class() != u.Class() {
 		return t.Class() < u.Class()
 	}
-	return t.weight*int64(u.Share()) > u.weight*int64(t.Share())
+	return float64(t.weight)*float64(u.Share()) > float64(u.weight)*float64(t.Share())
 }
 
 // tenantOf returns the tenant, which is made if it is new.
 func (f *fair[V]) tenantOf(id rate.Tenant) *tenant[V] {
 	t := f.tenants[keyOf(id)]
 	if t == nil {
-		t = &tenant[V]{start: f.now[id.Class()]}
+		t = &tenant[V]{start: f.begin(id.Class())}
 		f.tenants[keyOf(id)] = t
 	}
 	t.Tenant = id
 	return t
 }
 
-func (f *fair[V]) first() *Waiter[V] {
-	if len(f.next.all) == 0 {
-		return nil
+// begin returns the virtual time at which the service of a newcomer begins: now or, if who is first would have finished before because
+// its calls have cost less than was known, when it finishes.
+func (f *fair[V]) begin(class int) int64 {
+	now := f.now[class]
+	if all := f.next[class].all; len(all) > 0 {
+		now += min(all[0].finish()-now, 0)
 	}
-	return f.next.all[0].oldest
+	return now
+}
+
+func (f *fair[V]) first() *Waiter[V] {
+	for _, next := range slices.Backward(f.next[:]) {
+		if len(next.all) > 0 {
+			return next.all[0].oldest
+		}
+	}
+	return nil
+}
+
+// roomOf returns how much room the waiters of a tenant take.
+func (f *fair[V]) roomOf(id rate.Tenant) int64 {
+	if f == nil || f.tenants[keyOf(id)] == nil {
+		return 0
+	}
+	return f.tenants[keyOf(id)].weight
 }
 
 func (f *fair[V]) push(w *Waiter[V]) {
 	t := f.tenantOf(w.Tenant)
 	if t.oldest == nil {
 		f.setTurn(t)
-		t.start = max(t.start-f.now[t.Class()], 0) + f.now[t.Class()]
+		begin := f.begin(t.Class())
+		t.start = begin + max(t.start-begin, 0)
 	}
 	f.add(t, w)
 }
@@ -115,7 +137,7 @@ func (f *fair[V]) add(t *tenant[V], w *Waiter[V]) {
 	isNew := t.oldest == nil
 	t.push(w)
 	if isNew {
-		heap.Push(&f.next, t)
+		heap.Push(&f.next[t.Class()], t)
 		heap.Push(&f.longest, t)
 	} else {
 		f.fix(t)
@@ -129,7 +151,7 @@ func (f *fair[V]) setTurn(t *tenant[V]) {
 
 // fix restores the order of the heaps after t has changed.
 func (f *fair[V]) fix(t *tenant[V]) {
-	heap.Fix(&f.next, t.at[0])
+	heap.Fix(&f.next[t.Class()], t.at[0])
 	heap.Fix(&f.longest, t.at[1])
 }
 
@@ -147,7 +169,7 @@ func (f *fair[V]) take(w *Waiter[V], served bool) {
 		f.fix(t)
 		return
 	}
-	heap.Remove(&f.next, t.at[0])
+	heap.Remove(&f.next[t.Class()], t.at[0])
 	heap.Remove(&f.longest, t.at[1])
 	f.forget(t)
 }
@@ -162,42 +184,54 @@ func (f *fair[V]) forget(t *tenant[V]) {
 // correct notes that a waiter of a tenant that was served has cost that many permits more.
 func (f *fair[V]) correct(id rate.Tenant, more int64) {
 	if f.tenants[keyOf(id)] == nil {
-		if len(f.tenants)-len(f.next.all) >= maxDebtors {
+		if more <= 0 {
+			return
+		}
+		if f.debtors() >= maxDebtors {
 			for _, t := range f.tenants {
 				f.forget(t)
 			}
 		}
-		if more <= 0 || len(f.tenants)-len(f.next.all) >= maxDebtors {
+		if f.debtors() >= maxDebtors {
 			return
 		}
 	}
 	t := f.tenantOf(id)
-	t.start += t.service(more)
+	now := f.now[t.Class()]
+	t.start = now + min(max(t.start-now+t.service(more), -farthest), farthest)
 	if t.oldest != nil {
 		f.fix(t)
 	}
 }
 
+// farthest bounds the difference of a virtual time from now, so that it does not overflow.
+const farthest = 1 << 61
+
+// debtors returns how many tenants without waiters there are.
+func (f *fair[V]) debtors() int { return len(f.tenants) - len(f.longest.all) }
+
 // all yields the waiters in the order in which they would be served.
 func (f *fair[V]) all(yield func(*Waiter[V]) bool) {
-	later := fair[V]{next: f.next, turns: f.turns}
-	later.next.all = slices.Clone(f.next.all)
-	for i, t := range later.next.all {
-		c := *t
-		later.next.all[i] = &c
-	}
-	for len(later.next.all) > 0 {
-		t := later.next.all[0]
-		w := t.oldest
-		t.start, t.oldest = t.finish(), w.newer
-		later.setTurn(t)
-		if t.oldest == nil {
-			heap.Pop(&later.next)
-		} else {
-			heap.Fix(&later.next, 0)
+	later := fair[V]{turns: f.turns}
+	for _, next := range slices.Backward(f.next[:]) {
+		next.all = slices.Clone(next.all)
+		for i, t := range next.all {
+			c := *t
+			next.all[i] = &c
 		}
-		if !yield(w) {
-			return
+		for len(next.all) > 0 {
+			t := next.all[0]
+			w := t.oldest
+			t.start, t.oldest = t.finish(), w.newer
+			later.setTurn(t)
+			if t.oldest == nil {
+				heap.Pop(&next)
+			} else {
+				heap.Fix(&next, 0)
+			}
+			if !yield(w) {
+				return
+			}
 		}
 	}
 }
@@ -205,12 +239,7 @@ func (f *fair[V]) all(yield func(*Waiter[V]) bool) {
 // makeRoomFairly is MakeRoom for the order Fair: the newest waiter of the tenant that has most, for its weight, gives way, as long as
 // that tenant has more than the newcomer's would have. Tenants of lower priority give way to those of a higher one.
 func (l *List[V]) makeRoomFairly(room int64, n int, id rate.Tenant) (evicted []*Waiter[V], ok bool) {
-	newcomer := &tenant[V]{Tenant: id, line: line[V]{weight: Weight(n)}}
-	if l.fair != nil {
-		if t := l.fair.tenants[keyOf(id)]; t != nil {
-			newcomer.weight += t.weight
-		}
-	}
+	newcomer := &tenant[V]{Tenant: id, line: line[V]{weight: saturate.Add(l.fair.roomOf(id), Weight(n))}}
 	if l.perTenant > 0 && newcomer.weight > l.perTenant {
 		return nil, false
 	}

@@ -120,6 +120,28 @@ func TestFair_DebtOfATenantThatDoesNotWait(t *testing.T) {
 	require.Equal(t, cheap, serve(t, l).Tenant)
 }
 
+// A tenant that was served alone, and whose calls have then cost nothing, does not keep a newcomer waiting.
+func TestFair_CreditIsNotHoarded(t *testing.T) {
+	l := fairList(rate.Limits{})
+	hoarder, newcomer := rate.Tenant{Key: "hoarder"}, rate.Tenant{Key: "newcomer"}
+	for range 200 {
+		push(l, hoarder, 1000)
+	}
+	for range 100 {
+		serve(t, l)
+	}
+	for range 100 {
+		l.Correct(hoarder, -1000)
+	}
+	w := push(l, newcomer, 1000)
+	for range 2 {
+		if serve(t, l) == w {
+			return
+		}
+	}
+	require.Fail(t, "it waits for more than one of the other's")
+}
+
 // However many keys come, only those with waiters or debts need memory.
 func TestFair_Memory(t *testing.T) {
 	l := fairList(rate.Limits{})
@@ -197,6 +219,11 @@ func (r *reference) first() *Waiter[int] {
 func (r *reference) push(w *Waiter[int]) {
 	if !slices.ContainsFunc(r.waiters, func(o *Waiter[int]) bool { return o.Tenant == w.Tenant }) {
 		r.start[w.Tenant] = r.now[w.Tenant.Priority]
+		for _, head := range r.heads() {
+			if head.Tenant.Priority == w.Tenant.Priority {
+				r.start[w.Tenant] = min(r.start[w.Tenant], r.finish(head))
+			}
+		}
 		r.turns++
 		r.turn[w.Tenant] = r.turns
 	}

@@ -16,8 +16,12 @@ func (l *List[V]) LineBehind(g *rate.Schedule, s *rate.State, n int) int64 {
 	lineOf := func(n int64) int64 { return g.LineOf(s, n-g.Free(s)) }
 	want := Weight(n)
 	overtakes := n == 0 || l.order == rate.NewestFirst
+	if l.order == rate.Fair && n == 0 {
+		return lineOf(want)
+	}
 	if l.order == rate.Fair && l.length > 0 { // as if the newcomer's tenant were served last
-		return saturate.Add(s.Line, mostLines(g, int64(l.length-l.zeros)+1, saturate.Add(saturate.Add(l.permits, want), -g.Free(s))))
+		owed := -min(g.Free(s), 0)
+		return saturate.Add(s.Line, mostLines(g, int64(l.length-l.zeros)+1, saturate.Add(saturate.Add(l.permits, want), owed)))
 	}
 	var seen, permits int64
 	for w := range l.All() {

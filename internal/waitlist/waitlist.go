@@ -153,8 +153,10 @@ func (l *List[V]) newestFirst(yield func(*Waiter[V]) bool) {
 	}
 }
 
-// HasRoom reports whether there is room for a request for n permits.
-func (l *List[V]) HasRoom(n int) bool { return l.weight+Weight(n) <= l.limit }
+// HasRoom reports whether there is room for a tenant's request for n permits without that others leave.
+func (l *List[V]) HasRoom(n int, t rate.Tenant) bool {
+	return l.weight <= l.limit-Weight(n) && (l.perTenant == 0 || l.order != rate.Fair || l.fair.roomOf(t) <= l.perTenant-Weight(n))
+}
 
 // MakeRoom reports whether there is room for a tenant's request for n permits. If others have to leave for it, they are no longer in
 // the list, and MakeRoom returns them: if the newest are served first, the oldest; if the order is Fair, the newest of the tenant

@@ -18,6 +18,7 @@ package estimate
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math"
 	"math/bits"
 	"sync"
@@ -113,14 +114,18 @@ func (e *Estimator) Observe(key string, cost int) {
 	e.all.add(now, e.options.HalfLife, cost)
 }
 
-// Reserve takes the estimate for a call of key from l, and waits for it if l has a queue with room; the call takes as much as l can
-// grant at once, if the estimate is more. Lease.Acquired reports whether it was granted. The error is that of l.
+// Reserve takes the estimate for a call of key from l, and waits for it if l has a queue with room. If l can never grant as much at once,
+// Reserve takes what it can, or at least half of that. Lease.Acquired reports whether it was granted. The error is that of l.
 func (e *Estimator) Reserve(ctx context.Context, l limiter.Limiter, key string) (*Reservation, error) {
 	n := e.Estimate(key)
 	if c, ok := l.(rate.Limited); ok {
 		n = min(n, max(c.Limits().Permits, 1))
 	}
 	lease, err := l.Acquire(ctx, n)
+	for errors.Is(err, limiter.ErrPermitCount) && n > 1 {
+		n = (n + 1) / 2
+		lease, err = l.Acquire(ctx, n)
+	}
 	if err != nil {
 		return nil, err
 	}

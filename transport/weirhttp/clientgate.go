@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"hash/maphash"
+	"maps"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,7 +28,8 @@ const maxAccounts = 1024
 
 // GateOptions are the options of a [Gate]. With the zero value no request waits.
 type GateOptions struct {
-	// QueueLimit is how many requests of an account can wait. All others are rejected. The default is 0.
+	// QueueLimit is how many requests of an account can wait whose paths have the same first segment. All others are rejected. The
+	// default is 0.
 	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
 	// QueueOrder says which request goes on first. The default is [limiter.OldestFirst]. With [limiter.Fair], tenants take turns; see
 	// [limiter.WithTenant].
@@ -71,8 +74,9 @@ func (o *GateOptions) queue() *limiter.PoolOptions {
 // pauses them. So it does for a 403 with Retry-After, or with a quota of which nothing remains, as GitHub answers.
 //
 // If responses say how much of a quota remains, as many requests go on as are left, less what is under way; see [QuotasOf] for the
-// fields that it understands. The others wait until the quota is there again. Then one request goes ahead, and the others follow when
-// its answer has said what there is. A request costs one of each quota, unless [limiter.WithCosts] says otherwise for a quota of that
+// fields that it understands. The others wait until the quota is there again. If it comes back all at once, one request then goes ahead,
+// and the others follow when its answer has said what there is, or after a second. A quota applies to requests whose path has the same
+// first segment as one whose response has told of it, such as /search. A request costs one of each quota, unless [limiter.WithCosts] says otherwise for a quota of that
 // name, such as "tokens". What others take with the same credential is seen with the next response. What a server says too late or
 // wrongly does no harm that lasts: the newest request's answer counts, a malformed field is ignored, and no wait is longer than
 // [GateOptions.MaxPause].
@@ -147,7 +151,10 @@ func (f *flight) cost(quota string) float64 {
 
 // Execute runs next when the account has room, and learns from the response. It implements [pipeline.Strategy].
 func (g *Gate) Execute(ctx context.Context, next pipeline.Next) (any, error) {
-	f := &flight{}
+	f := &flight{costs: limiter.CostsOf(ctx)}
+	if r := RequestFrom(ctx); r != nil && r.URL != nil {
+		f.segment = segmentOf(r.URL.Path)
+	}
 	learnt := false
 	defer func() { // also if next panics
 		if !learnt && f.of != nil {
@@ -167,6 +174,15 @@ func (g *Gate) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 	}
 	return value, err
 }
+
+// segmentOf returns the first segment of a path.
+func segmentOf(path string) string {
+	segment, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	return segment[:min(len(segment), longestName)]
+}
+
+// longestName bounds the names of quotas, and the segments of paths, in bytes.
+const longestName = 100
 
 // accountOf returns the account of a request, or nil if there is no room for it, or no request.
 func (g *Gate) accountOf(ctx context.Context) *account {
@@ -189,8 +205,8 @@ func (g *Gate) accountOf(ctx context.Context) *account {
 		if len(g.accounts) >= maxAccounts {
 			return nil
 		}
-		a = &account{maxPause: g.options.MaxPause, paused: math.MinInt64, quotas: map[string]*quota{}, flights: map[*flight]struct{}{}}
-		a.queue = weir.Must(limiter.AnyOf(g.options.queue(), a))
+		a = &account{maxPause: g.options.MaxPause, paused: math.MinInt64, quotas: map[string]*quota{}, flights: map[*flight]struct{}{}, queues: map[string]*limiter.Pool{}}
+		a.options = g.options.queue()
 		g.accounts[key] = a
 	}
 	return a
@@ -213,23 +229,29 @@ func (g entry) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	if a == nil {
 		return custom.Granted(n, nil), nil
 	}
+	segment := ""
+	if f, is := ctx.Value(flightKey{}).(*flight); is {
+		segment = f.segment
+	}
+	queue := a.queue(segment)
 	if deadline, bounded := ctx.Deadline(); bounded {
-		lease, err := a.queue.TryAcquire(ctx, n)
+		lease, err := queue.TryAcquire(ctx, n)
 		if after, known := lease.RetryAfter(); err != nil || lease.Acquired() || known && time.Until(deadline) <= after {
 			return lease, err
 		}
 	}
-	return a.queue.Acquire(ctx, n)
+	return queue.Acquire(ctx, n)
 }
 
 // An account has what servers have said of its quotas, and is the limiter whose permits they are.
 type account struct {
 	maxPause time.Duration
-	queue    *limiter.Pool
+	options  *limiter.PoolOptions
 
 	mu       sync.Mutex
-	paused   time.Duration // until when, by clock.Now
-	refused  int           // how often in a row, without being told how long
+	queues   map[string]*limiter.Pool // by the first segment of the path, because quotas are
+	paused   time.Duration            // until when, by clock.Now
+	refused  int                      // how often in a row, without being told how long
 	serial   uint64
 	flights  map[*flight]struct{}
 	quotas   map[string]*quota
@@ -246,10 +268,30 @@ type quota struct {
 	remaining float64       // at the moment at, less what is under way
 	at        time.Duration // by clock.Now
 	reset     time.Duration // when it is all there again; 0: unknown
+	cut       bool          // reset is earlier than the server has said, because of MaxPause
 	refill    float64       // a nanosecond, if it comes back bit by bit; 0 if all at reset
 	serial    uint64        // of the request whose answer said so
-	ahead     *flight       // the one that goes ahead after reset
+	ahead     *flight       // the one that has gone ahead after reset
+	alone     time.Duration // until when it is the only one
 	likely    int           // how many responses in a row looked like one of a bucket
+}
+
+// maxQueues bounds the queues of an account. Beyond it, requests share the one of the empty segment.
+const maxQueues = 32
+
+// queue returns the queue of a request.
+func (a *account) queue(segment string) *limiter.Pool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.queues[segment] == nil && len(a.queues) >= maxQueues {
+		segment = ""
+	}
+	q := a.queues[segment]
+	if q == nil {
+		q = weir.Must(limiter.AnyOf(a.options, a))
+		a.queues[segment] = q
+	}
+	return q
 }
 
 // isIdle reports whether nothing is known that holds back a request.
@@ -257,8 +299,13 @@ func (a *account) isIdle() bool {
 	now := clock.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.paused > now || len(a.flights) > 0 || a.queue.Statistics().QueuedPermits > 0 {
+	if a.paused > now || len(a.flights) > 0 {
 		return false
+	}
+	for _, q := range a.queues {
+		if q.Statistics().QueuedPermits > 0 {
+			return false
+		}
 	}
 	for _, q := range a.quotas {
 		if q.reset != 0 && q.reset > now {
@@ -279,25 +326,21 @@ func (a *account) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 
 // TryAcquire lets a request go on if its quotas have room.
 func (a *account) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
+	f, _ := ctx.Value(flightKey{}).(*flight)
+	if f == nil {
+		return custom.Granted(n, nil), nil
+	}
 	now := clock.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.paused > now {
 		return custom.Rejected(a.paused-now, "paused as the server asked"), nil
 	}
-	f, _ := ctx.Value(flightKey{}).(*flight)
-	if f == nil {
-		return custom.Granted(n, nil), nil
-	}
-	f.costs = limiter.CostsOf(ctx)
-	if r := RequestFrom(ctx); r != nil && r.URL != nil {
-		f.segment, _, _ = strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-	}
 	for name, q := range a.quotas {
 		if !a.applies(name, f.segment) {
 			continue
 		}
-		if wait := q.wait(now, f.cost(name)); wait != 0 {
+		if wait := q.wait(now, f.cost(name), len(a.flights) > 0); wait != 0 {
 			return custom.Rejected(max(wait, 0), "the server's quota is used up"), nil
 		}
 	}
@@ -306,31 +349,42 @@ func (a *account) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) 
 	a.flights[f] = struct{}{}
 	for name, q := range a.quotas {
 		if a.applies(name, f.segment) {
-			q.take(now, f, f.cost(name))
+			q.take(now, f, f.cost(name), a.maxPause)
 		}
 	}
 	return custom.GrantedRefundable(n, nil, func() { a.land(f, nil, nil, 0) }), nil
 }
 
 // wait returns how long a request must wait that costs that much: 0 if it need not, and -1 if it is until another one has its answer.
-func (q *quota) wait(now time.Duration, cost float64) time.Duration {
-	if q.reset != 0 && now >= q.reset && q.refill == 0 {
-		if q.ahead != nil {
-			return -1
+func (q *quota) wait(now time.Duration, cost float64, underWay bool) time.Duration {
+	if q.reset != 0 && now >= q.reset {
+		if q.ahead == nil || now >= q.alone {
+			return 0
 		}
-		return 0
+		return -1
 	}
 	left := q.left(now)
-	if q.limit > 0 {
-		cost = min(cost, q.limit)
-	}
-	switch {
-	case left >= cost || q.reset == 0: // without an end, the next answer is the only way to know
+	switch cost = q.bounded(cost); {
+	case left >= cost:
 		return 0
-	case q.refill > 0:
-		return max(time.Duration(math.Ceil((cost-left)/q.refill)), 1)
+	case q.reset == 0 && underWay:
+		return -1
+	case q.reset == 0: // only the next answer can tell
+		return 0
 	}
-	return q.reset - now
+	wait := q.reset - now
+	if q.refill > 0 {
+		wait = time.Duration(math.Ceil(min((cost-left)/q.refill, float64(wait))))
+	}
+	return max(wait, 1)
+}
+
+// bounded returns a cost that there can be room for.
+func (q *quota) bounded(cost float64) float64 {
+	if q.limit > 0 {
+		return min(cost, q.limit)
+	}
+	return cost
 }
 
 // left returns what is left of a quota.
@@ -342,13 +396,24 @@ func (q *quota) left(now time.Duration) float64 {
 	return left
 }
 
-// take takes what a request costs. After the reset, the request goes ahead.
-func (q *quota) take(now time.Duration, f *flight, cost float64) {
-	if q.reset != 0 && now >= q.reset && q.refill == 0 {
-		q.ahead = f
+// take takes what a request costs. The first one after the reset goes ahead: the end of a window is known to a second, and what others
+// take is not known. All that the limit allows follow it when it has its answer, or that second is over.
+func (q *quota) take(now time.Duration, f *flight, cost float64, maxPause time.Duration) {
+	switch {
+	case q.reset == 0 || now < q.reset:
+	case q.cut || q.limit == 0 || q.ahead == nil && q.refill == 0:
+		q.ahead, q.alone = f, saturate.Add(now, time.Second)
+		if q.cut {
+			q.alone = saturate.Add(now, maxPause)
+		}
 		return
+	default:
+		if q.remaining = q.limit; q.ahead != nil {
+			q.remaining--
+		}
+		q.at, q.reset, q.refill, q.ahead = now, 0, 0, nil
 	}
-	q.remaining, q.at = q.left(now)-cost, now
+	q.remaining, q.at = q.left(now)-q.bounded(cost), now
 }
 
 // land ends a flight: with a response, or without one if resp is nil. wait is what the response asks for, or below 0.
@@ -361,7 +426,9 @@ func (a *account) land(f *flight, resp *http.Response, quotas []Quota, wait time
 	now := clock.Now()
 	delete(a.flights, f)
 	for _, said := range quotas {
-		a.learn(now, f, said)
+		if len(said.Name) <= longestName {
+			a.learn(now, f, said)
+		}
 	}
 	for _, q := range a.quotas {
 		if q.ahead == f { // its answer has said nothing of the quota
@@ -374,8 +441,11 @@ func (a *account) land(f *flight, resp *http.Response, quotas []Quota, wait time
 	if resp != nil {
 		a.pauseAsAsked(now, resp, quotas, wait)
 	}
+	queues := slices.Collect(maps.Values(a.queues))
 	a.mu.Unlock()
-	a.queue.Wake()
+	for _, q := range queues {
+		q.Wake()
+	}
 }
 
 // pauseAsAsked pauses the account if the response is a refusal.
@@ -403,6 +473,9 @@ func (a *account) pauseAsAsked(now time.Duration, resp *http.Response, quotas []
 		wait = usedUp
 	}
 	if wait < 0 {
+		if a.paused > now { // refused at the same time as the one before
+			return
+		}
 		wait = time.Second << min(a.refused, 20)
 		a.refused++
 	}
@@ -417,6 +490,13 @@ func (a *account) learn(now time.Duration, f *flight, said Quota) {
 	q := a.quotas[said.Name]
 	if q == nil {
 		if len(a.quotas) >= maxQuotas {
+			for name, old := range a.quotas {
+				if old.reset != 0 && old.reset < now {
+					delete(a.quotas, name)
+				}
+			}
+		}
+		if len(a.quotas) >= maxQuotas {
 			return
 		}
 		q = &quota{}
@@ -425,16 +505,17 @@ func (a *account) learn(now time.Duration, f *flight, said Quota) {
 	if mark := f.segment + "\x00" + said.Name; len(a.segments) < 16*maxQuotas {
 		a.segments[mark] = true
 	}
-	if q.ahead == f {
-		q.ahead = nil
-	}
-	if f.serial < q.serial && q.refill > 0 { // a request that was sent later has been answered
-		return
-	}
 	if said.Limit > 0 {
 		q.limit = float64(said.Limit)
 	}
 	if said.Remaining < 0 {
+		return
+	}
+	wasAhead := q.ahead == f
+	if wasAhead {
+		q.ahead = nil
+	}
+	if f.serial < q.serial && q.refill > 0 { // a request that was sent later has been answered
 		return
 	}
 	remaining := float64(said.Remaining)
@@ -446,13 +527,14 @@ func (a *account) learn(now time.Duration, f *flight, said Quota) {
 		}
 	}
 	switch apart := reset - q.reset; {
-	case reset == 0 || q.reset == 0 || refill > 0:
+	case reset == 0 || q.reset == 0 || refill > 0 || wasAhead:
 	case apart <= -sameWindow && f.serial < q.serial:
 		return // it is of an earlier window
 	case apart.Abs() < sameWindow:
 		remaining = min(remaining, q.said) // nothing comes back in a window, so the least that was said is the latest
 	}
 	q.serial, q.said, q.at, q.reset, q.refill = f.serial, remaining, now, reset, refill
+	q.cut = said.Reset > a.maxPause
 	q.remaining = remaining
 	for other := range a.flights { // the server has counted them, or will
 		if a.applies(said.Name, other.segment) {

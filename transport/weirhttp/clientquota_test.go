@@ -193,3 +193,133 @@ func TestGate_Learns(t *testing.T) {
 		})
 	}
 }
+
+// quoted returns a Transport with a gate whose server answers as a function says.
+func quoted(t *testing.T, o *weirhttp.GateOptions, answer func(r *http.Request, n int) *http.Response) (*weirhttp.Transport, *fakeBase) {
+	t.Helper()
+	base := &fakeBase{answer: func(r *http.Request, n int) (*http.Response, error) { return answer(r, n), nil }}
+	return roundTripper(t, base, nil, weir.Must(weirhttp.NewGate(o))), base
+}
+
+// Whatever a server says, an account is not held back for longer than MaxPause.
+func TestGate_HostileQuotas(t *testing.T) {
+	for _, fields := range [][]string{
+		{"X-Ratelimit-Limit-Requests", "1", "X-Ratelimit-Remaining-Requests", "0", "X-Ratelimit-Reset-Requests", "876000h"},
+		{"X-Ratelimit-Limit-Requests", "999999999999999", "X-Ratelimit-Remaining-Requests", "0", "X-Ratelimit-Reset-Requests", "1ns"},
+		{"RateLimit-Policy", `"p";q=10;w=1`, "RateLimit", `"p";r=0;t=999999999`},
+		{"RateLimit-Policy", `"p";q=0`, "RateLimit", `"p";r=0;t=1`},
+		{"RateLimit-Policy", `"p";q=5`},
+		{"X-RateLimit-Remaining", "0"},
+		{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1e14"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			transport, _ := quoted(t, &weirhttp.GateOptions{QueueLimit: 10}, func(*http.Request, int) *http.Response { return answering(200, fields...) })
+			start := time.Now()
+			for range 20 {
+				_, err := status(t, transport, newRequest(t, http.MethodGet, url, ""))
+				require.NoError(t, err)
+			}
+			assert.LessOrEqual(t, time.Since(start), 20*time.Minute, "%v", fields)
+		})
+	}
+}
+
+// A bucket is used as it refills, and is full after a rest.
+func TestGate_LearnsABucket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bucket := weir.Must(limiter.NewTokenBucket(limiter.PerMinute(60, 10)))
+		refused := 0
+		transport, base := quoted(t, &weirhttp.GateOptions{QueueLimit: 100}, func(*http.Request, int) *http.Response {
+			status := 200
+			if !weir.Must(bucket.TryAcquire(context.Background(), 1)).Acquired() {
+				status = 429
+				refused++
+			}
+			left := bucket.Statistics().AvailablePermits
+			return answering(status, "X-Ratelimit-Limit-Requests", "10", "X-Ratelimit-Remaining-Requests", strconv.FormatInt(left, 10),
+				"X-Ratelimit-Reset-Requests", (time.Duration(10-left) * time.Second).String())
+		})
+		send := func() {
+			_, err := status(t, transport, newRequest(t, http.MethodGet, url, ""))
+			require.NoError(t, err)
+		}
+		start := time.Now()
+		for range 70 {
+			send()
+		}
+		assert.InDelta(t, 60, time.Since(start).Seconds(), 4)
+		assert.LessOrEqual(t, refused, 2)
+		time.Sleep(time.Hour)
+		start = time.Now()
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(send)
+		}
+		wg.Wait()
+		assert.Zero(t, time.Since(start))
+		assert.Equal(t, 80, base.count())
+	})
+}
+
+// A quota holds back the requests to which it applies, and no others: of GitHub, searches.
+func TestGate_Resources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport, base := quoted(t, &weirhttp.GateOptions{QueueLimit: 100}, func(r *http.Request, n int) *http.Response {
+			resource, left := "core", "4000"
+			if r.URL.Path == "/search/code" {
+				resource, left = "search", "0"
+			}
+			return answering(200, "X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", left, "X-RateLimit-Resource", resource,
+				"X-RateLimit-Reset", strconv.FormatInt(time.Now().Add(30*time.Second).Unix(), 10))
+		})
+		send := func(path, credential string) time.Duration {
+			start := time.Now()
+			r := newRequest(t, http.MethodGet, "http://api.example.com"+path, "")
+			r.Header.Set("Authorization", credential)
+			_, err := status(t, transport, r)
+			require.NoError(t, err)
+			return time.Since(start)
+		}
+		assert.Zero(t, send("/search/code", "a"))
+		var wg sync.WaitGroup
+		wg.Go(func() { assert.Equal(t, 30*time.Second, send("/search/code", "a")) })
+		synctest.Wait()
+		assert.Zero(t, send("/repos/x", "a"), "another resource")
+		assert.Zero(t, send("/repos/y", "a"))
+		assert.Zero(t, send("/search/code", "b"), "another account")
+		wg.Wait()
+		assert.Equal(t, 5, base.count())
+	})
+}
+
+// A refusal pauses, however it is said: GitHub's 403, and a 429 without a word.
+func TestGate_Refusals(t *testing.T) {
+	for _, test := range []struct {
+		status int
+		fields []string
+		want   time.Duration
+	}{
+		{403, []string{"Retry-After", "7"}, 7 * time.Second},
+		{403, []string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset-After", "9"}, 9 * time.Second},
+		{403, nil, 0},
+		{403, []string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "14", "X-RateLimit-Reset-After", "9"}, 0},
+		{429, nil, time.Second},
+		{429, []string{"X-RateLimit-Remaining", "14463", "Retry-After", "60"}, time.Minute},
+		{503, nil, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			transport, _ := quoted(t, &weirhttp.GateOptions{QueueLimit: 100}, func(_ *http.Request, n int) *http.Response {
+				if n > 0 {
+					return answering(200)
+				}
+				return answering(test.status, test.fields...)
+			})
+			_, err := status(t, transport, newRequest(t, http.MethodGet, url, ""))
+			require.NoError(t, err)
+			start := time.Now()
+			_, err = status(t, transport, newRequest(t, http.MethodGet, url, ""))
+			require.NoError(t, err)
+			assert.Equal(t, test.want, time.Since(start), "%d %v", test.status, test.fields)
+		})
+	}
+}
