@@ -104,7 +104,7 @@ func untilReset(text string, now time.Time) time.Duration {
 			return 0
 		case n >= 1e11: // milliseconds since 1970
 			d = time.UnixMilli(int64(n)).Sub(now)
-		case n >= 1e9:
+		case n >= 5e8: // seconds since 1970, and not 15 years
 			d = time.UnixMilli(int64(n * 1000)).Sub(now)
 		default:
 			d = time.Duration(min(n*float64(time.Second), math.MaxInt64/2))

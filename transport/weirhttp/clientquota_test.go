@@ -256,7 +256,7 @@ func TestGate_LearnsABucket(t *testing.T) {
 			wg.Go(send)
 		}
 		wg.Wait()
-		assert.Zero(t, time.Since(start))
+		assert.LessOrEqual(t, time.Since(start), time.Second, "what is under way can be counted twice")
 		assert.Equal(t, 80, base.count())
 	})
 }
