@@ -129,7 +129,7 @@ func (b *batch) removeJob(job int64, needs []need) {
 
 // removeFinished removes a waiter whose job has ended without coming back.
 func (b *batch) removeFinished(id waiterID) {
-	if row := b.rows[id.Key]; row != nil && row.slots != nil {
+	if row := b.rows[id.Key]; row != nil && row.slots != nil && !b.removedWaiters[id] {
 		row.slots.remove(id.Job)
 		b.removeWaiter(id)
 	}

@@ -177,6 +177,7 @@ func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) 
 	if err := query(ctx, conn, eachRow(func() { answers[id] = answer }, &id, &answer), d.sql.BringBack, ids); err != nil {
 		return nil, nil, err
 	}
+	var ended []int64
 	for _, w := range next {
 		switch answers[w.Job] {
 		case comes:
@@ -184,14 +185,19 @@ func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) 
 		case notYet:
 			later = append(later, w.Key)
 		case finished:
-			b.removeFinished(w.waiterID)
-			again = append(again, w.Key)
+			ended = append(ended, w.Key)
 		default:
 			b.setWake(w, b.now-2*gracePeriod) // as if it had not come at its time
 			again = append(again, w.Key)
 		}
 	}
-	return again, later, nil
+	if len(ended) == 0 {
+		return again, later, nil
+	}
+	// Thousands may have ended while they waited: of a key, all that were read leave at once.
+	var gone waiterID
+	err = query(ctx, conn, eachRow(func() { b.removeFinished(gone) }, &gone.Key, &gone.Job), d.sql.FinishedWaiters, sorted(ended))
+	return append(again, ended...), later, err
 }
 
 // decidable returns the requests that can be decided, and sets the error of the others: their jobs are not running in this database,
@@ -227,8 +233,9 @@ type rowsToRead struct {
 	ownerKeys []int64 // with owners: who may hold a slot already
 	owners    []string
 
-	endedJobs []int64 // with endedAt: runs whose slots are released
+	endedJobs []int64 // with endedAt and unused: runs whose slots are released
 	endedAt   []time.Time
+	unused    []bool
 }
 
 func rowsOf(reqs []*request, releases []release) (r rowsToRead) {
@@ -251,6 +258,7 @@ func rowsOf(reqs []*request, releases []release) (r rowsToRead) {
 	})
 	for _, ended := range releases {
 		r.endedJobs, r.endedAt = append(r.endedJobs, ended.run.job), append(r.endedAt, time.UnixMicro(ended.run.attempted))
+		r.unused = append(r.unused, ended.unused)
 		r.slots, r.lock = append(r.slots, ended.contended...), append(r.lock, ended.contended...)
 	}
 	r.slots, r.lock, r.dynamic, r.windows = sorted(r.slots), sorted(r.lock), sorted(r.dynamic), sorted(r.windows)
@@ -275,7 +283,7 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, reqs []*request
 		var id holderID
 		var us int64
 		var waited bool
-		q.Queue(d.sql.Released, r.endedJobs, r.endedAt).Query(eachRow(func() {
+		q.Queue(d.sql.Released, r.endedJobs, r.endedAt, r.unused).Query(eachRow(func() {
 			stored.held[id] = max(stored.held[id], us)
 			if _, locked := slices.BinarySearch(r.lock, id.Key); waited && !locked {
 				b.unlocked = append(b.unlocked, id.Key)

@@ -93,7 +93,7 @@ type statements struct {
 	// database.save
 	SaveKeys, RemoveHolders, SaveHolders, RemoveWaiters, SaveWaiters string
 	// database.bringBack
-	BringBack string
+	BringBack, FinishedWaiters string
 	// maintenance
 	BringBackLate, BringBackOutdated, BringForward, Stalled, RenewLeases, RemoveFinishedWaiters, RemoveDeadHolders, LockExpiredKeys, RemoveExpiredKeys string
 	// New, and what sets and removes limiters

@@ -123,7 +123,7 @@ func (l *Limits) Wrap(names ...string) (func(http.Handler) http.Handler, error) 
 	}
 	for _, p := range template.policies {
 		template.sendsQuotas = template.sendsQuotas || p.SendsQuota()
-		if p.Timeout > 0 && (template.timed == nil || p.Timeout < template.timed.Timeout) {
+		if p.Timeout > 0 && !p.Shadow && (template.timed == nil || p.Timeout < template.timed.Timeout) {
 			template.timed = p
 		}
 	}

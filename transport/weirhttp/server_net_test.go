@@ -418,13 +418,14 @@ func TestPolicy_Timeout(t *testing.T) {
 	held := yes()
 	l := weir.Must(NewLimits(&LimitsOptions{Listener: heard, Policies: map[string]Policy{
 		"p": {Limit: Of(held), Timeout: time.Millisecond}, "longer": {Limit: Of(yes()), Timeout: time.Hour},
+		"shadow": {Limit: Of(yes()), Timeout: 1, Shadow: true}, // is not in force
 	}}))
 	w := get(l.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 		cause, ok := context.Cause(r.Context()).(*timeout.Error)
 		assert.True(t, ok)
 		assert.True(t, cause.Timeout())
-	}), "longer", "p"))
+	}), "longer", "shadow", "p"))
 	assert.Equal(t, 503, w.Code)
 	assert.Equal(t, []string{"OnTimeout p"}, names(heard.Events()))
 	assert.ErrorIs(t, heard.Events()[0].Err, pipeline.ErrRejected)

@@ -30,8 +30,8 @@ type Rejection struct {
 const StatusClientClosedRequest = status.ClientClosedRequest
 
 // StatusOf returns the status of the answer to a request with ctx whose pipeline has ended with err: 429 for a rate limit
-// that says when to come back, 503 for other rejections, timeouts and closed pipelines and limiters, 499 if the client has
-// gone, 500 for all other errors. [Through] and [ByPipeline] use it.
+// that says when to come back and for a cost above what a limiter can ever grant, 503 for other rejections, timeouts, closed
+// pipelines and limiters that fail, 499 if the client has gone, 500 for all other errors. [Through] and [ByPipeline] use it.
 func StatusOf(ctx context.Context, err error) int { return status.Of(ctx, err).HTTP() }
 
 // Reject answers a request as [Limits] answer a rejected one: with Retry-After if it is known, and with body. It is for handlers

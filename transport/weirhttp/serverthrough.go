@@ -26,8 +26,9 @@ type ThroughOptions struct {
 	Failed func(status int) bool `json:"-" yaml:"-"`
 	// Status returns the status of the answer to a request that the pipeline ended
 	// with err. If it is nil or returns 0, the status depends on the cause: 429 for a
-	// rate limit that says when to come back, 503 for other rejections, timeouts and
-	// closed pipelines and limiters, 500 for all other errors.
+	// rate limit that says when to come back and for a cost above what a limiter can
+	// ever grant, 503 for other rejections, timeouts, closed pipelines and limiters
+	// that fail, 500 for all other errors.
 	Status func(err error) int `json:"-" yaml:"-"`
 	// OnRejected is called for each request that the pipeline ended with an error. It
 	// can answer the request; if it writes nothing, Body does. It must not keep the
