@@ -200,8 +200,11 @@ type jointLease struct {
 	few     [3]Lease      // room for the leases of a short chain, which then takes one allocation
 	granted *atomic.Int64 // by the chain
 	members []member
-	costs   Costs // in the context of the call
-	pool    *Pool // that has granted it, or nil
+	costs   Costs       // in the context of the call
+	pool    interface { // that has granted it, or nil
+		Wake()
+		correct(t Tenant, more int64)
+	}
 	returnOnce
 }
 
@@ -305,9 +308,7 @@ func (j *jointLease) Refund(int, int64) {
 // Correct notes in the pool's queue what a lease has cost more.
 func (j *jointLease) Correct(t Tenant, more int64) {
 	if j.pool != nil {
-		j.pool.mu.Lock()
-		defer j.pool.mu.Unlock()
-		j.pool.queue.Correct(t, more)
+		j.pool.correct(t, more)
 	}
 }
 

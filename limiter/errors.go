@@ -7,7 +7,6 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/ctxerr"
-	"github.com/weir-go/weir/internal/validate"
 )
 
 // Errors of every limiter in this package. They are wrapped in a text with the details: compare with [errors.Is].
@@ -76,11 +75,4 @@ func argumentError(ctx context.Context, n int, wait bool) error {
 		return permitCountError(n, 0)
 	}
 	return nil
-}
-
-// optionsError returns a [weir.OptionsError] with one problem.
-func optionsError(path string, value any, problem string, args ...any) error {
-	var p validate.Problems
-	p.Add(path, value, problem, args...)
-	return p.Err("limiter")
 }

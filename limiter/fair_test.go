@@ -163,7 +163,7 @@ func TestFair_Reconfigure(t *testing.T) {
 	})
 }
 
-// From a full queue, who has most gives way, and nobody else.
+// From a full queue, who has most gives way, and no one else.
 func TestFair_FullQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{

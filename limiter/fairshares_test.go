@@ -20,17 +20,18 @@ type client struct {
 	threads, calls int
 	exec, think    time.Duration
 	width          int
-	laterThreads   int // of the threads, those that begin when half of the time is over
+	laterThreads   int // how many of them begin when half of the time is over
 }
 
-// demand is how many permits a client would hold on average if nobody else came.
+// demand is how many permits a client would hold on average if no one else came.
 func (c client) demand() float64 {
 	return float64(c.threads*c.width) * float64(c.exec) / float64(c.exec+c.think)
 }
 
 // The rows of k8s.io/apiserver/pkg/util/flowcontrol/fairqueuing/queueset/queueset_test.go that are about queues, with the margins
-// that stand there: what each client holds on average is its fair share, which is all that it asks for, or an equal part of what those
-// that ask for less leave. Other rows are about shuffling flows over queues, requests of changing width, and metrics.
+// that stand there: what each client holds on average is its fair share, which is all that it asks for, or an equal part of what the
+// clients that ask for less leave. Where a margin is 0.05, it is 0.01 there: here, the four permits that are granted before a caller waits
+// do not count. Other rows are about shuffling flows over queues, requests of changing width, and metrics.
 func TestFair_SharesOfKubernetes(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -132,7 +133,7 @@ func TestFair_SharesOfKubernetes(t *testing.T) {
 
 const quarter = 91 * 24 * time.Hour
 
-// fairShares returns what each gets if all get the same, but nobody more than it asks for.
+// fairShares returns what each gets if all get the same, but none more than it asks for.
 func fairShares(demands []float64, capacity float64) []float64 {
 	sorted := slices.Sorted(slices.Values(demands))
 	var equal float64

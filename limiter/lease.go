@@ -162,7 +162,7 @@ func (l Lease) Permits() int { return max(l.n, 0) }
 // [RetryAfterKey].
 func (l Lease) RetryAfter() (d time.Duration, ok bool) {
 	if l.metadata() == nil {
-		return l.ownRetryAfter()
+		return ownRetryAfter(l)
 	}
 	return RetryAfterKey.From(l)
 }
@@ -272,12 +272,12 @@ func (l Lease) Refund() {
 			return
 		}
 		l.owner.Refund(l.n, l.tag)
-		l.correct(0)
+		tellCost(l, 0)
 	}
 }
 
-// correct tells a queue with the order [Fair] that what l was granted has cost n permits.
-func (l Lease) correct(n int) {
+// tellCost tells a queue with the order [Fair] that what l was granted has cost n permits.
+func tellCost(l Lease, n int) {
 	if t, waited := TenantKey.From(l); waited && n != l.n {
 		if q, has := l.source().(interface{ Correct(t Tenant, more int64) }); has {
 			q.Correct(t, int64(n-l.n))
@@ -310,7 +310,7 @@ func (l Lease) Adjust(n int) (adjusted Lease, ok bool) {
 	if !ok {
 		return l, false
 	}
-	l.correct(n)
+	tellCost(l, n)
 	l.n, l.tag = n, tag
 	return ownedBy(o, l), true
 }
@@ -349,14 +349,14 @@ func (l Lease) Metadata() iter.Seq2[string, any] {
 		if l.metadata().find(RetryAfterKey.name) != nil {
 			return
 		}
-		if d, ok := l.ownRetryAfter(); ok {
+		if d, ok := ownRetryAfter(l); ok {
 			yield(RetryAfterKey.name, d)
 		}
 	}
 }
 
 // ownRetryAfter returns the RetryAfter that is not in the metadata.
-func (l Lease) ownRetryAfter() (time.Duration, bool) {
+func ownRetryAfter(l Lease) (time.Duration, bool) {
 	if l.Acquired() || l.tag <= 0 {
 		return 0, false
 	}
@@ -408,7 +408,7 @@ func (k MetadataKey[T]) From(l Lease) (v T, ok bool) {
 	if k.name != "RETRY_AFTER" {
 		return v, false
 	}
-	d, known := l.ownRetryAfter()
+	d, known := ownRetryAfter(l)
 	if !known {
 		return v, false
 	}

@@ -238,3 +238,10 @@ func (o *PartitionedOptions) validate(p *validate.Problems) {
 	p.AtLeast("MaxPartitions", o.MaxPartitions, -1)
 	p.AtLeast("ExpectedPartitions", o.ExpectedPartitions, 0)
 }
+
+// optionsError returns a [weir.OptionsError] with one problem.
+func optionsError(path string, value any, problem string, args ...any) error {
+	var p validate.Problems
+	p.Add(path, value, problem, args...)
+	return p.Err("limiter")
+}

@@ -269,6 +269,14 @@ func (p *Pool) isFirst(w *waitlist.Waiter[poolWaiter]) bool {
 	return p.queue.First() == w
 }
 
+// correct notes that what a waiter of a tenant was served has cost that many permits more, or fewer.
+func (p *Pool) correct(t Tenant, more int64) {
+	p.mu.Lock()
+	p.queue.Correct(t, more)
+	p.mu.Unlock()
+	p.Wake()
+}
+
 // served takes w out of the queue, and returns its answer: l and err, unless w was pushed out or the pool was closed before.
 func (p *Pool) served(w *waitlist.Waiter[poolWaiter], l Lease, err error) (Lease, error) {
 	p.mu.Lock()

@@ -55,7 +55,7 @@ const (
 	// takes free permits before the queue, and if there is no room, it pushes out the oldest waiters.
 	NewestFirst
 	// Fair serves tenants in turn, by the permits that they get: a tenant with many waiters does not delay another's. Of tenants that
-	// wait all the time, each gets permits in proportion to its weight, and nobody's share is kept for who does not ask. If there is
+	// wait all the time, each gets permits in proportion to its weight, and no share is kept for a tenant that does not ask. If there is
 	// no room, the newest waiter of the tenant that waits for most permits for its weight gives way to a newcomer whose tenant would
 	// wait for fewer, or has a higher priority.
 	// The tenant comes from the context of the call; see limiter.WithTenant.

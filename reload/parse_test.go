@@ -141,7 +141,7 @@ func TestParse_OptionsOfTheProgram(t *testing.T) {
 		"{threshold: 1, weights: {a: 256}}":    "f:1:70: pipelines.a.strategies[0].shedding.weights.a: the number 256 is out of range",
 		"{threshold: 1, weights: {a: -1}}":     "f:1:70: pipelines.a.strategies[0].shedding.weights.a: the number -1 is out of range",
 		"{threshold: 1, inner: {maxage: 1}}":   "f:1:65: pipelines.a.strategies[0].shedding.inner: unknown field \"maxage\", did you mean \"max_age\"?",
-		"{threshold: 1, order: fastest_first}": "f:1:64: pipelines.a.strategies[0].shedding.order: must be \"oldest_first\" or \"newest_first\", found the text \"fastest_first\"; did you mean \"oldest_first\"?",
+		"{threshold: 1, order: fastest_first}": "f:1:64: pipelines.a.strategies[0].shedding.order: must be \"oldest_first\", \"newest_first\" or \"fair\", found the text \"fastest_first\"; did you mean \"oldest_first\"?",
 	} {
 		_, err := reload.Parse("f", []byte("pipelines: {a: {strategies: [shedding:   "+text+"]}}"), k)
 		assert.EqualError(t, err, want, text)

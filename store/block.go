@@ -211,7 +211,7 @@ func (o blockOwner) Refund(n int, tag int64) {
 func (o blockOwner) Correct(t limiter.Tenant, more int64) {
 	o.ks.mu.Lock()
 	defer o.ks.mu.Unlock()
-	o.ks.queue.correct(t, more)
+	o.ks.correct(t, more)
 }
 
 // Adjust puts back the permits that cost does not need, and charges in the store what cost needs beyond the grant.

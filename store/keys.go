@@ -167,6 +167,16 @@ func (table *keyTable) reconfigured() {
 	})
 }
 
+// correct notes that what a waiter of a tenant was served has cost that many permits more, or fewer. Another waiter can be first then.
+// The keyState is locked.
+func (ks *keyState) correct(t limiter.Tenant, more int64) {
+	before := ks.queue.First()
+	ks.queue.Correct(t, more)
+	if ks.queue.First() != before {
+		ks.queue.wake()
+	}
+}
+
 // A keyState is what this instance remembers of one key: the queue, borrowed blocks, and rejections. Most keys have
 // no keyState, and most others only a rejection: what only waiting callers or blocks need is made for the first of them.
 type keyState struct {

@@ -58,15 +58,6 @@ func (q *queue) answer(w *waiter, lease limiter.Lease) bool {
 	return true
 }
 
-// correct notes that what a waiter of a tenant was served has cost that many permits more, or fewer. Another waiter can be first then.
-func (q *queue) correct(t limiter.Tenant, more int64) {
-	before := q.First()
-	q.Correct(t, more)
-	if q.First() != before {
-		q.wake()
-	}
-}
-
 // A decider is what has decided about a request.
 type decider uint8
 

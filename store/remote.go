@@ -181,7 +181,7 @@ func (g *grant) Refund(int, int64) {
 func (g *grant) Correct(t limiter.Tenant, more int64) {
 	if ks := g.c.keys.lock(g.key, false); ks != nil {
 		defer ks.mu.Unlock()
-		ks.queue.correct(t, more)
+		ks.correct(t, more)
 	}
 }
 

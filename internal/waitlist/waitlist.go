@@ -64,7 +64,7 @@ type List[V any] struct {
 	perTenant int64 // of those of a tenant, if the order is Fair
 
 	all     line[V]  // unless the order is Fair
-	fair    *fair[V] // nil until somebody waits while the order is Fair
+	fair    *fair[V] // nil until a caller waits while the order is Fair
 	permits int64    // the sum of the waiters' permits
 	weight  int64
 	length  int
@@ -128,13 +128,13 @@ func (l *List[V]) All() iter.Seq[*Waiter[V]] {
 	case l.fair != nil:
 		return l.fair.all
 	case l.order == rate.NewestFirst:
-		return l.newestFirst
+		return l.all.newestFirst
 	}
-	return l.oldestFirst
+	return l.all.oldestFirst
 }
 
-func (l *List[V]) oldestFirst(yield func(*Waiter[V]) bool) {
-	for w := l.all.oldest; w != nil; {
+func (l *line[V]) oldestFirst(yield func(*Waiter[V]) bool) {
+	for w := l.oldest; w != nil; {
 		next := w.newer
 		if !yield(w) {
 			return
@@ -143,8 +143,8 @@ func (l *List[V]) oldestFirst(yield func(*Waiter[V]) bool) {
 	}
 }
 
-func (l *List[V]) newestFirst(yield func(*Waiter[V]) bool) {
-	for w := l.all.newest; w != nil; {
+func (l *line[V]) newestFirst(yield func(*Waiter[V]) bool) {
+	for w := l.newest; w != nil; {
 		next := w.older
 		if !yield(w) {
 			return

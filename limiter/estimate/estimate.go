@@ -41,7 +41,7 @@ type Options struct {
 	// HalfLife is the time after which a call counts for half as much as a new one. The default is 10 minutes.
 	HalfLife time.Duration `json:"half_life,omitempty" yaml:"half_life,omitempty"`
 	// MaxKeys bounds the memory, which is 1 KiB a key. The default is 1000. Beyond it, a new key takes the place of another one,
-	// which begins anew with the estimate of all keys.
+	// which then has the estimate of all keys.
 	MaxKeys int `json:"max_keys,omitempty" yaml:"max_keys,omitempty"`
 }
 

@@ -130,8 +130,8 @@ func (s *hiddenLimit) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answering(status, fields...), nil
 }
 
-// Clients of a server with a hidden limit: those that learn it are refused less than once in 200 requests, and use more than 95 % of
-// what others leave.
+// Clients that learn the hidden limit of a server are refused less than once in 200 requests, and use more than 95 % of what others
+// leave.
 func TestGate_Learns(t *testing.T) {
 	retrying := func() pipeline.Strategy {
 		return retry.New(&retry.Options{MaxRetries: 20, Delay: 200 * time.Millisecond, Backoff: retry.Exponential, MaxDelay: 30 * time.Second, Jitter: true})
