@@ -194,7 +194,7 @@ func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) 
 	if len(ended) == 0 {
 		return again, later, nil
 	}
-	// As many jobs may have ended while they waited, all of those that were read leave at once.
+	// Thousands may have ended while they waited: of a key, all that were read leave at once.
 	var gone waiterID
 	err = query(ctx, conn, eachRow(func() { b.removeFinished(gone) }, &gone.Key, &gone.Job), d.sql.FinishedWaiters, sorted(ended))
 	return append(again, ended...), later, err
