@@ -17,7 +17,7 @@ import (
 
 // Set creates limiters or changes their options, all of them or none, for all programs. After it has returned, no job is granted by
 // the old options. Call it when a program starts: a limiter that already has these options stays as it is. Executions that a
-// window has counted still count after a change.
+// window counts at a change still count. Earlier ones are forgotten, also if the new interval is longer.
 func (t *Throttler) Set(ctx context.Context, definitions ...Definition) error {
 	var p validate.Problems
 	parsed := checkDefinitions(&p, "definitions", definitions)
@@ -173,7 +173,7 @@ func (t *Throttler) Remove(ctx context.Context, limiter Ref) error {
 
 // Release releases the slot that a holder has of a mutex or a semaphore, and reports whether it had one. It is for operators,
 // when no job comes to release the slot. Of the holder, only Owner, the text that [Limit.Owner] made, or else Job is needed. If
-// a job is running with the slot, its context ends with [ErrLost].
+// a job is running with the slot, its context ends with [ErrLost], unless it took the slot with [Acquire].
 func (t *Throttler) Release(ctx context.Context, limiter Ref, holder Holder) (released bool, err error) {
 	owner := ownerOf(holder.Job, holder.Owner)
 	var key int64

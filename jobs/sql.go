@@ -89,7 +89,7 @@ type statements struct {
 	// database.resolve
 	Mutexes, Keys, IDs string
 	// database.load
-	Settings, Lock, Locked, Released, Dynamic, Clock, Overdue, OwnHolders, Holders, Running, WaitersOfJobs, Waiters, Fence string
+	Settings, Lock, Locked, Released, OtherKeys, Dynamic, Clock, Overdue, OwnHolders, Holders, Running, WaitersOfJobs, Waiters, Fence string
 	// database.save
 	SaveKeys, RemoveHolders, SaveHolders, RemoveWaiters, SaveWaiters string
 	// database.bringBack

@@ -188,6 +188,29 @@ func TestApply(t *testing.T) {
 	defer start(th, w.Job("receipt", nil), nil).running(t).end(nil)
 }
 
+// A job that was throttled and has no limits any more waits for none, so that no free slot brings it back, and the limiter is not in
+// use by it. If the database is away, it runs all the same.
+func TestApply_LimitsThatAreGone(t *testing.T) {
+	w := newWorld(t)
+	throttles := []KindThrottle{{Kinds: []string{"a"}, Throttle: Throttle{Limits: []Limit{{Mutex: "m"}}}}}
+	th := w.throttler(Options{HandOver: -1, Config: Config{Throttles: throttles}})
+	first, second := start(th, w.Job("a", nil), nil).running(t), start(th, w.Job("a", nil), nil)
+	second.throttled(t)
+	second.Metadata = []byte(`{"snoozes": 1, "weir": {"until": "2026-11-22T13:00:00Z"}}`) // as River has it then
+	require.NoError(t, th.Apply(t.Context(), Config{}))
+	w.Exec(`alter table "weir".jobs_keys rename to gone`)
+	w.Exec(`alter table "weir".jobs_waiters rename to gone_too`)
+	w.again(th, second, nil)
+	w.Exec(`alter table "weir".gone rename to jobs_keys`)
+	w.Exec(`alter table "weir".gone_too rename to jobs_waiters`)
+	again := start(th, w.rerun(second.JobRow), nil).running(t)
+	assert.Zero(t, w.Int(`select count(*) from "weir".jobs_waiters`))
+	require.NoError(t, first.end(nil))
+	th.flush()
+	require.NoError(t, th.Remove(t.Context(), Ref{Type: Mutex, Name: "m"}))
+	require.NoError(t, again.end(nil))
+}
+
 func TestThrottler_JobsThatFail(t *testing.T) {
 	w := newWorld(t)
 	events := make(chan Event, 10)

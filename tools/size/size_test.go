@@ -23,7 +23,7 @@ var ceilings = map[string]counts{
 	"reload":                 {4000, 3850, 66},
 	"store":                  {7050, 10460, 200},
 	"transport":              {6941, 11637, 186},
-	"jobs":                   {3740, 5920, 77},
+	"jobs":                   {3760, 5930, 77},
 	"dashboard":              {3360, 2210, 28},
 	"telemetry":              {1440, 2750, 12},
 	"simulate":               {4960, 3710, 88},
