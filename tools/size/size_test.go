@@ -22,7 +22,7 @@ var ceilings = map[string]counts{
 	"registry":               {2000, 4450, 61},
 	"reload":                 {4000, 3850, 66},
 	"store":                  {7050, 10460, 200},
-	"transport":              {6916, 11583, 186},
+	"transport":              {6941, 11637, 186},
 	"jobs":                   {3760, 5940, 77},
 	"dashboard":              {3360, 2210, 28},
 	"telemetry":              {1440, 2750, 12},
