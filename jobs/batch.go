@@ -26,7 +26,7 @@ type batch struct {
 
 	unreadable map[int64]error // errors of rows of jobs_keys that cannot be read; they are not among rows
 
-	unlocked []int64 // keys that a release has freed and this batch has not locked: the next batch looks at their waiters
+	unlocked []int64 // keys that were freed without being locked: the next batch looks at their waiters
 }
 
 func newBatch(now int64) *batch {

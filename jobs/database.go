@@ -236,13 +236,24 @@ type rowsToRead struct {
 	endedJobs []int64 // with endedAt and unused: runs whose slots are released
 	endedAt   []time.Time
 	unused    []bool
+
+	strictJobs []int64 // with strictAt: runs in strict mode, not the first of their jobs
+	strictAt   []time.Time
+	needJobs   []int64 // with needKeys: what these runs need
+	needKeys   []int64
 }
 
 func rowsOf(reqs []*request, releases []release) (r rowsToRead) {
 	for _, req := range reqs {
 		r.jobs = append(r.jobs, req.job)
+		if req.strict && !req.first {
+			r.strictJobs, r.strictAt = append(r.strictJobs, req.job), append(r.strictAt, req.attempted)
+		}
 	}
 	eachNeed(reqs, func(req *request, n *need) {
+		if req.strict && !req.first {
+			r.needJobs, r.needKeys = append(r.needJobs, req.job), append(r.needKeys, n.id)
+		}
 		switch {
 		case n.dynamicRow != 0:
 			r.dynamic, r.windows = append(r.dynamic, n.dynamicRow), append(r.windows, n.id)
@@ -289,6 +300,12 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, reqs []*request
 				b.unlocked = append(b.unlocked, id.Key)
 			}
 		}, &id.Key, &id.Owner, &us, &waited))
+	}
+	if len(r.strictJobs) > 0 {
+		var key int64
+		q.Queue(d.sql.OtherKeys, r.strictJobs, r.strictAt, r.needJobs, r.needKeys).Query(eachRow(func() {
+			b.unlocked = append(b.unlocked, key)
+		}, &key))
 	}
 	q.Queue(d.sql.Clock).QueryRow(func(row pgx.Row) error { return row.Scan(&b.now) })
 	q.Queue(d.sql.Fence).QueryRow(func(row pgx.Row) error { return row.Scan(&b.fence) })

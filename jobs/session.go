@@ -62,6 +62,11 @@ func (s *session) begin(ctx context.Context) error {
 		return s.fail(err)
 	}
 	if len(req.needs) == 0 {
+		if s.throttledBefore() { // it may still wait for limits that it no longer has
+			if result, err := t.batcher.decide(ctx, req); err == nil {
+				s.grant(ctx, req, result)
+			}
+		}
 		return nil
 	}
 	result, err := t.batcher.decide(ctx, req)
@@ -101,6 +106,11 @@ func (s *session) fail(err error) error {
 // metadataKey is the key in a job's metadata under which a throttled job has its limiter and the time when it comes back.
 const metadataKey = "weir"
 
+// throttledBefore reports whether an earlier run of the job was throttled.
+func (s *session) throttledBefore() bool {
+	return bytes.Contains(s.job.Metadata, []byte(`"`+metadataKey+`"`))
+}
+
 // refuse returns the error that snoozes a throttled job, or cancels it.
 func (s *session) refuse(ctx context.Context, limiter Ref, next time.Time, snoozes bool) error {
 	if !snoozes {
@@ -139,7 +149,7 @@ func (s *session) reportDecision(ctx context.Context, req *request, result decis
 // grant records what the run holds.
 func (s *session) grant(ctx context.Context, req *request, result decision) {
 	s.granted = result
-	if bytes.Contains(s.job.Metadata, []byte(`"`+metadataKey+`"`)) {
+	if s.throttledBefore() {
 		_ = river.MetadataSet(ctx, metadataKey, nil)
 	}
 	if result.heldRows == 0 {

@@ -82,6 +82,22 @@ func TestStrict(t *testing.T) {
 	w.again(th, first, d)
 }
 
+// In strict mode an attempt that names another key drops the one of before when it asks: two jobs that swap keys do not wait for each
+// other.
+func TestStrict_OtherKey(t *testing.T) {
+	w, th := newThrottler(t)
+	d := strict(Limit{Mutex: "m", Key: "{order}"})
+	first, second := w.begin(th, orderArgs{1}, d), w.begin(th, orderArgs{2}, d)
+	for _, s := range []*started{first, second} {
+		require.Error(t, s.end(assert.AnError))
+		w.state(s.JobRow, rivertype.JobStateRetryable)
+	}
+	first.EncodedArgs, second.EncodedArgs = second.EncodedArgs, first.EncodedArgs
+	start(th, w.rerun(first.JobRow), d).throttled(t)
+	w.again(th, second, d)
+	w.again(th, first, d)
+}
+
 // A run learns that it has lost its slot: to a later run of the job, whose fence is greater, to an operator, or because its
 // lease has ended, even if no other job has taken the slot yet. Otherwise a renewal and the request of another job at the
 // same moment could both succeed.

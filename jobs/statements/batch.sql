@@ -43,6 +43,13 @@ delete from {{.Holders}} d using unnest($1::bigint[], $2::timestamptz[], $3::boo
     exists (select from {{.Waiters}} w where w.key = d.key)
 {{end}}
 
+-- What a strict job has held since an attempt that named other keys.
+{{define "OtherKeys"}}
+delete from {{.Holders}} d using unnest($1::bigint[], $2::timestamptz[]) q (job, attempted)
+  where d.job = q.job and d.attempted < q.attempted and d.mode = 1
+  and not exists (select from unnest($3::bigint[], $4::bigint[]) n (job, key) where n.job = d.job and n.key = d.key) returning d.key
+{{end}}
+
 {{define "Dynamic"}}
 select k.id, k.limiter, k.key, k.state from {{.Keys}} k
   where k.limiter = any(array(select r.limiter from {{.Keys}} r where r.id = any($1))) and (k.state <> '' or k.id = any($2))
