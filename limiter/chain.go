@@ -72,11 +72,15 @@ func (c *Chained) Named(names ...string) (*Chained, error) {
 // limiter has that name.
 func (c *Chained) PerCall(names ...string) (*Chained, error) {
 	for _, name := range names {
-		i := slices.IndexFunc(c.members, func(m member) bool { return m.name == name })
-		if i < 0 {
+		found := false
+		for i := range c.members {
+			if c.members[i].name == name {
+				found, c.members[i].perCall = true, true
+			}
+		}
+		if !found {
 			return nil, optionsError("names", name, "must be the name of a limiter of the chain")
 		}
-		c.members[i].perCall = true
 	}
 	return c, nil
 }

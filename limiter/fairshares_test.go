@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,12 +82,11 @@ func TestFair_SharesOfKubernetes(t *testing.T) {
 					}
 					return start
 				}
-				held := make([]chan time.Duration, len(test.clients))
+				held := make([]atomic.Int64, len(test.clients)) // permits times nanoseconds
 				var want []float64
 				for i, c := range test.clients {
 					c.width = max(c.width, 1)
 					want = append(want, c.demand())
-					held[i] = make(chan time.Duration, c.threads*c.calls)
 					ctx := limiter.WithTenant(ctx, limiter.Tenant{Key: fmt.Sprint(i)})
 					for j := range c.threads {
 						go func() {
@@ -108,7 +108,7 @@ func TestFair_SharesOfKubernetes(t *testing.T) {
 								if end := start.Add(test.took); to.After(end) {
 									to = end
 								}
-								held[i] <- max(to.Sub(from), 0) * time.Duration(c.width)
+								held[i].Add(int64(max(to.Sub(from), 0)) * int64(c.width))
 								time.Sleep(c.think)
 							}
 						}()
@@ -118,12 +118,7 @@ func TestFair_SharesOfKubernetes(t *testing.T) {
 				cancel()
 				time.Sleep(10 * test.clients[0].exec)
 				for i, share := range fairShares(want, float64(test.limit)) {
-					close(held[i])
-					var sum float64
-					for d := range held[i] {
-						sum += float64(d)
-					}
-					average := sum / float64(start.Add(test.took).Sub(measured(test.clients[i])))
+					average := float64(held[i].Load()) / float64(start.Add(test.took).Sub(measured(test.clients[i])))
 					assert.InDelta(t, 1, average/share, test.margin+1e-6, "client %d: %v of %v", i, average, share)
 				}
 			})
