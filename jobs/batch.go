@@ -26,7 +26,7 @@ type batch struct {
 
 	unreadable map[int64]error // errors of rows of jobs_keys that cannot be read; they are not among rows
 
-	unlocked []int64 // keys that a release has freed and this batch has not locked: the next batch looks at their waiters
+	unlocked []int64 // keys that were freed without being locked: the next batch looks at their waiters
 }
 
 func newBatch(now int64) *batch {
@@ -129,7 +129,7 @@ func (b *batch) removeJob(job int64, needs []need) {
 
 // removeFinished removes a waiter whose job has ended without coming back.
 func (b *batch) removeFinished(id waiterID) {
-	if row := b.rows[id.Key]; row != nil && row.slots != nil {
+	if row := b.rows[id.Key]; row != nil && row.slots != nil && !b.removedWaiters[id] {
 		row.slots.remove(id.Job)
 		b.removeWaiter(id)
 	}

@@ -272,8 +272,8 @@ func (b *batcher) deliver(reqs []*request, releases []release, err error) {
 		case result.err == nil && result.inWorker && !req.abandoned:
 			req.asked = now
 			b.inWorkers = append(b.inWorkers, req)
-		case req.abandoned && result.granted && result.leased:
-			b.releases = append(b.releases, req.newRelease(result))
+		case req.abandoned && (result.leased || result.kept):
+			b.releases = append(b.releases, req.unused(result))
 		case !req.abandoned:
 			req.answer(result)
 		}

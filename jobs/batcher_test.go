@@ -219,6 +219,11 @@ func TestBatcher_ContextEnds(t *testing.T) {
 		require.Len(t, d.seen(), 2)
 		assert.Equal(t, []int64{1}, d.seen()[1].releases, "an unused slot is released")
 	})
+	bubble(t, "while it acquires for an owner", func(t *testing.T) {
+		d := inTransaction(t, decision{granted: true, kept: true})
+		require.Len(t, d.seen(), 2)
+		assert.Equal(t, []int64{1}, d.seen()[1].releases)
+	})
 	bubble(t, "while it is granted in strict mode", func(t *testing.T) {
 		d := inTransaction(t, decision{granted: true, heldRows: 1})
 		assert.Len(t, d.seen(), 1, "the job's row shows when it ends")

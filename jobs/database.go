@@ -177,6 +177,7 @@ func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) 
 	if err := query(ctx, conn, eachRow(func() { answers[id] = answer }, &id, &answer), d.sql.BringBack, ids); err != nil {
 		return nil, nil, err
 	}
+	var ended []int64
 	for _, w := range next {
 		switch answers[w.Job] {
 		case comes:
@@ -184,14 +185,19 @@ func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) 
 		case notYet:
 			later = append(later, w.Key)
 		case finished:
-			b.removeFinished(w.waiterID)
-			again = append(again, w.Key)
+			ended = append(ended, w.Key)
 		default:
 			b.setWake(w, b.now-2*gracePeriod) // as if it had not come at its time
 			again = append(again, w.Key)
 		}
 	}
-	return again, later, nil
+	if len(ended) == 0 {
+		return again, later, nil
+	}
+	// Thousands may have ended while they waited: of a key, all that were read leave at once.
+	var gone waiterID
+	err = query(ctx, conn, eachRow(func() { b.removeFinished(gone) }, &gone.Key, &gone.Job), d.sql.FinishedWaiters, sorted(ended))
+	return append(again, ended...), later, err
 }
 
 // decidable returns the requests that can be decided, and sets the error of the others: their jobs are not running in this database,
@@ -227,15 +233,27 @@ type rowsToRead struct {
 	ownerKeys []int64 // with owners: who may hold a slot already
 	owners    []string
 
-	endedJobs []int64 // with endedAt: runs whose slots are released
+	endedJobs []int64 // with endedAt and unused: runs whose slots are released
 	endedAt   []time.Time
+	unused    []bool
+
+	strictJobs []int64 // with strictAt: runs in strict mode, not the first of their jobs
+	strictAt   []time.Time
+	needJobs   []int64 // with needKeys: what these runs need
+	needKeys   []int64
 }
 
 func rowsOf(reqs []*request, releases []release) (r rowsToRead) {
 	for _, req := range reqs {
 		r.jobs = append(r.jobs, req.job)
+		if req.strict && !req.first {
+			r.strictJobs, r.strictAt = append(r.strictJobs, req.job), append(r.strictAt, req.attempted)
+		}
 	}
 	eachNeed(reqs, func(req *request, n *need) {
+		if req.strict && !req.first {
+			r.needJobs, r.needKeys = append(r.needJobs, req.job), append(r.needKeys, n.id)
+		}
 		switch {
 		case n.dynamicRow != 0:
 			r.dynamic, r.windows = append(r.dynamic, n.dynamicRow), append(r.windows, n.id)
@@ -251,6 +269,7 @@ func rowsOf(reqs []*request, releases []release) (r rowsToRead) {
 	})
 	for _, ended := range releases {
 		r.endedJobs, r.endedAt = append(r.endedJobs, ended.run.job), append(r.endedAt, time.UnixMicro(ended.run.attempted))
+		r.unused = append(r.unused, ended.unused)
 		r.slots, r.lock = append(r.slots, ended.contended...), append(r.lock, ended.contended...)
 	}
 	r.slots, r.lock, r.dynamic, r.windows = sorted(r.slots), sorted(r.lock), sorted(r.dynamic), sorted(r.windows)
@@ -275,12 +294,18 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, reqs []*request
 		var id holderID
 		var us int64
 		var waited bool
-		q.Queue(d.sql.Released, r.endedJobs, r.endedAt).Query(eachRow(func() {
+		q.Queue(d.sql.Released, r.endedJobs, r.endedAt, r.unused).Query(eachRow(func() {
 			stored.held[id] = max(stored.held[id], us)
 			if _, locked := slices.BinarySearch(r.lock, id.Key); waited && !locked {
 				b.unlocked = append(b.unlocked, id.Key)
 			}
 		}, &id.Key, &id.Owner, &us, &waited))
+	}
+	if len(r.strictJobs) > 0 {
+		var key int64
+		q.Queue(d.sql.OtherKeys, r.strictJobs, r.strictAt, r.needJobs, r.needKeys).Query(eachRow(func() {
+			b.unlocked = append(b.unlocked, key)
+		}, &key))
 	}
 	q.Queue(d.sql.Clock).QueryRow(func(row pgx.Row) error { return row.Scan(&b.now) })
 	q.Queue(d.sql.Fence).QueryRow(func(row pgx.Row) error { return row.Scan(&b.fence) })

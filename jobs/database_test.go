@@ -489,6 +489,37 @@ func (w *world) ask(refs ...Ref) *request {
 	return req
 }
 
+// Jobs that end while they wait for a slot, as when an operator cancels them, hold up no others, however many they are.
+func TestBringBack_ManyFinished(t *testing.T) {
+	w, th := newThrottler(t)
+	d := w.database(th)
+	ref := Ref{Type: Mutex, Name: "m"}
+	holder := w.ask(ref)
+	require.NoError(t, d.run(t.Context(), []*request{holder}, nil, 0))
+	key := holder.needs[0].id
+	const many = 2000
+	for range many / 500 {
+		var asks []*request
+		for range 500 {
+			asks = append(asks, w.ask(ref))
+		}
+		require.NoError(t, d.run(t.Context(), asks, nil, 0))
+	}
+	w.Exec(`update RIVER set state = 'cancelled', finalized_at = now() where id <> $1`, holder.job)
+	last := w.ask(ref)
+	require.NoError(t, d.run(t.Context(), []*request{last}, nil, 0))
+	w.Exec(`update "weir".jobs_keys set hold = 2000000`)
+	w.Exec(`update "weir".jobs_waiters set wake = now() + interval '1 hour'`)
+	w.Exec(`update RIVER set state = 'scheduled', scheduled_at = now() + interval '1 hour' where id = $1`, last.job)
+	require.NoError(t, d.run(t.Context(), nil, []release{holder.newRelease(holder.decision)}, 0))
+	for range many / maxWaiters {
+		require.NoError(t, d.run(t.Context(), nil, []release{{contended: []int64{key}}}, 0))
+	}
+	assert.EqualValues(t, 1, w.Int(`select count(*) from RIVER where id = $1 and state = 'available'`, last.job))
+	assert.EqualValues(t, 1, w.Int(`select waiting from "weir".jobs_keys`))
+	assert.EqualValues(t, 1, w.Int(`select count(*) from "weir".jobs_waiters`))
+}
+
 // A batch that forgets the IDs of all keys, because there are too many, has the ones for its own keys.
 func TestDatabase_ForgetsIDs(t *testing.T) {
 	w, th := newThrottler(t)

@@ -108,6 +108,7 @@ func (b *batch) grantSlot(req *request, c candidate, lease int64) {
 			row.keptOwners[c.owner] = req.job
 			h.Mode, h.Until = keptRow, c.deadline
 			b.granted[h.holderID] = h
+			req.decision.kept = true
 		}
 		return
 	case Release:

@@ -17,7 +17,7 @@ import (
 
 // Set creates limiters or changes their options, all of them or none, for all programs. After it has returned, no job is granted by
 // the old options. Call it when a program starts: a limiter that already has these options stays as it is. Executions that a
-// window has counted still count after a change.
+// window counts at a change still count. Earlier ones are forgotten, also if the new interval is longer.
 func (t *Throttler) Set(ctx context.Context, definitions ...Definition) error {
 	var p validate.Problems
 	parsed := checkDefinitions(&p, "definitions", definitions)
@@ -44,7 +44,7 @@ func (t *Throttler) applyDefinitions(ctx context.Context, definitions map[Ref]De
 	refs := slices.SortedFunc(maps.Keys(definitions), func(a, b Ref) int {
 		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Name, b.Name))
 	})
-	changed := map[int64]int64{} // limiters, and for how long executions count, µs
+	changed := map[int64]int64{} // limiters, and for how long executions count, µs; 0: for no longer than before
 	err := inTransaction(ctx, t.pool, func(tx pgx.Tx) error {
 		clear(changed)
 		for _, ref := range refs {
@@ -70,7 +70,7 @@ func (t *Throttler) applyDefinitions(ctx context.Context, definitions map[Ref]De
 	}
 	// A batch that had locked a key before the transaction above ended has read the old options. After this, it has ended.
 	for limiter, counts := range changed {
-		if _, err := t.pool.Exec(ctx, t.sql.ExtendExpiry, limiter, counts); err != nil {
+		if err := extendExpiry(ctx, t.pool, t.sql, limiter, counts); err != nil {
 			return fmt.Errorf("jobs: the limiters are set, and jobs of this moment may have been granted the old limits: %w", err)
 		}
 	}
@@ -97,6 +97,11 @@ func (t *Throttler) setLimiter(ctx context.Context, tx pgx.Tx, ref Ref, d Defini
 		return err
 	}
 	var id int64
+	var stored []byte
+	err = tx.QueryRow(ctx, t.sql.StoredOptions, string(ref.Type), ref.Name).Scan(&stored)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return err
+	}
 	err = tx.QueryRow(ctx, t.sql.SetLimiter, string(ref.Type), ref.Name, string(text)).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
@@ -105,11 +110,26 @@ func (t *Throttler) setLimiter(ctx context.Context, tx pgx.Tx, ref Ref, d Defini
 		return err
 	}
 	r := d.rules(ref.Type).window
-	if changed[id] = r.Interval() + r.Bucket; ref.Type.hasSlots() {
+	old, err := readRules(ref.Type, stored)
+	if err == nil && r.Bucket == old.window.Bucket && r.Buckets <= old.window.Buckets {
+		changed[id] = 0
 		return nil
 	}
-	_, err = tx.Exec(ctx, t.sql.ExtendExpiry, id, changed[id])
-	return err
+	changed[id] = r.Interval() + r.Bucket
+	return extendExpiry(ctx, tx, t.sql, id, changed[id])
+}
+
+// extendExpiry has all keys of a limiter kept for a duration, and waits for batches that have locked them. Outside of a
+// transaction, it locks a thousand at a time.
+func extendExpiry(ctx context.Context, db querier, sql *statements, limiter, counts int64) error {
+	last := int64(0)
+	for from := int64(-1); last > from; {
+		from = last
+		if err := query(ctx, db, eachRow(func() {}, &last), sql.ExtendExpiry, limiter, counts, from); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // An InUseError is the error of [Throttler.Remove] for a limiter in use.
@@ -173,7 +193,7 @@ func (t *Throttler) Remove(ctx context.Context, limiter Ref) error {
 
 // Release releases the slot that a holder has of a mutex or a semaphore, and reports whether it had one. It is for operators,
 // when no job comes to release the slot. Of the holder, only Owner, the text that [Limit.Owner] made, or else Job is needed. If
-// a job is running with the slot, its context ends with [ErrLost].
+// a job is running with the slot, its context ends with [ErrLost], unless it took the slot with [Acquire].
 func (t *Throttler) Release(ctx context.Context, limiter Ref, holder Holder) (released bool, err error) {
 	owner := ownerOf(holder.Job, holder.Owner)
 	var key int64

@@ -50,6 +50,7 @@ type decision struct {
 	fenced    bool      // the job needs a slot
 	heldRows  int       // rows of jobs_holders to be renewed and released
 	leased    bool      // these rows have a lease
+	kept      bool      // an owner has a slot from this run on, and keeps it
 	written   time.Time // before these rows were written, by this machine's clock
 	contended []int64   // keys of these rows for which other jobs may wait when they are released
 	waited    int64     // µs since the job was first throttled; 0: it was not
@@ -161,9 +162,15 @@ type runID struct {
 // A release gives back what a run holds in relaxed mode.
 type release struct {
 	run       runID
+	unused    bool    // the run never begins: what it has acquired for an owner is given back, too
 	contended []int64 // keys whose waiters are to be looked at
 }
 
 func (req *request) newRelease(result decision) release {
 	return release{run: req.run(), contended: result.contended}
+}
+
+// unused returns the release of what was granted to a run that does not begin.
+func (req *request) unused(result decision) release {
+	return release{run: req.run(), unused: true, contended: result.contended}
 }

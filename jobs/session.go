@@ -62,6 +62,11 @@ func (s *session) begin(ctx context.Context) error {
 		return s.fail(err)
 	}
 	if len(req.needs) == 0 {
+		if s.throttledBefore() { // it may still wait for limits that it no longer has
+			if result, err := t.batcher.decide(ctx, req); err == nil {
+				s.grant(ctx, req, result)
+			}
+		}
 		return nil
 	}
 	result, err := t.batcher.decide(ctx, req)
@@ -72,9 +77,12 @@ func (s *session) begin(ctx context.Context) error {
 		return &rivertype.JobSnoozeError{}
 	case errors.Is(err, errUnreadable): // a newer program can run the job
 		_ = s.fail(err)
-		return s.snooze()
+		return snooze()
 	case err != nil: // the database cannot be reached, or the Throttler was closed
-		return s.snooze()
+		return snooze()
+	case result.leased && time.Since(result.written) >= t.leases.length*3/4: // it may end before the first renewal
+		t.batcher.release(req.unused(result))
+		return snooze()
 	}
 	if result.granted {
 		s.grant(ctx, req, result)
@@ -86,10 +94,8 @@ func (s *session) begin(ctx context.Context) error {
 	return s.refuse(ctx, result.limiter, time.UnixMicro(result.wake), req.snoozes)
 }
 
-// snooze returns the error that snoozes a job about which nothing could be decided.
-func (s *session) snooze() error {
-	return &rivertype.JobSnoozeError{Duration: max(s.minDelay, time.Second+rand.N(time.Second))}
-}
+// snooze returns the error that snoozes a job about which nothing could be decided, so that nothing has throttled it.
+func snooze() error { return &rivertype.JobSnoozeError{Duration: time.Second + rand.N(time.Second)} }
 
 // fail reports that a job cannot be throttled.
 func (s *session) fail(err error) error {
@@ -99,6 +105,11 @@ func (s *session) fail(err error) error {
 
 // metadataKey is the key in a job's metadata under which a throttled job has its limiter and the time when it comes back.
 const metadataKey = "weir"
+
+// throttledBefore reports whether an earlier run of the job was throttled.
+func (s *session) throttledBefore() bool {
+	return bytes.Contains(s.job.Metadata, []byte(`"`+metadataKey+`"`))
+}
 
 // refuse returns the error that snoozes a throttled job, or cancels it.
 func (s *session) refuse(ctx context.Context, limiter Ref, next time.Time, snoozes bool) error {
@@ -138,7 +149,7 @@ func (s *session) reportDecision(ctx context.Context, req *request, result decis
 // grant records what the run holds.
 func (s *session) grant(ctx context.Context, req *request, result decision) {
 	s.granted = result
-	if bytes.Contains(s.job.Metadata, []byte(`"`+metadataKey+`"`)) {
+	if s.throttledBefore() {
 		_ = river.MetadataSet(ctx, metadataKey, nil)
 	}
 	if result.heldRows == 0 {
@@ -189,16 +200,12 @@ type leases struct {
 	sessions map[*session]bool
 }
 
-// add begins to renew the leases of a run. If the transaction that granted them took so long that they may end before the next
-// renewal, they are lost.
+// add begins to renew the leases of a run.
 func (l *leases) add(s *session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s.renewed = s.granted.written
 	l.sessions[s] = true
-	if took := time.Since(s.renewed); s.granted.leased && took >= l.length*3/4 {
-		l.lose(s, fmt.Errorf("%w: the transaction that granted it took %v", ErrLost, took))
-	}
 }
 
 func (l *leases) remove(s *session) {

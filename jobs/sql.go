@@ -89,15 +89,15 @@ type statements struct {
 	// database.resolve
 	Mutexes, Keys, IDs string
 	// database.load
-	Settings, Lock, Locked, Released, Dynamic, Clock, Overdue, OwnHolders, Holders, Running, WaitersOfJobs, Waiters, Fence string
+	Settings, Lock, Locked, Released, OtherKeys, Dynamic, Clock, Overdue, OwnHolders, Holders, Running, WaitersOfJobs, Waiters, Fence string
 	// database.save
 	SaveKeys, RemoveHolders, SaveHolders, RemoveWaiters, SaveWaiters string
 	// database.bringBack
-	BringBack string
+	BringBack, FinishedWaiters string
 	// maintenance
 	BringBackLate, BringBackOutdated, BringForward, Stalled, RenewLeases, RemoveFinishedWaiters, RemoveDeadHolders, LockExpiredKeys, RemoveExpiredKeys string
 	// New, and what sets and removes limiters
-	CheckTables, Version, SetLimiter, ExtendExpiry, Unknown, LockLimiter, LockKeys, UsedBy, Remove, ReleaseOwner string
+	CheckTables, Version, StoredOptions, SetLimiter, ExtendExpiry, Unknown, LockLimiter, LockKeys, UsedBy, Remove, ReleaseOwner string
 	// Inspect and the lists
 	ListLimiters, ListKeys, OneKey, AllKeys, AllWaiters, ListHolders, CountOwners, ListWaiters string
 }

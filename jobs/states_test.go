@@ -82,6 +82,22 @@ func TestStrict(t *testing.T) {
 	w.again(th, first, d)
 }
 
+// In strict mode an attempt that names another key drops the one of before when it asks: two jobs that swap keys do not wait for each
+// other.
+func TestStrict_OtherKey(t *testing.T) {
+	w, th := newThrottler(t)
+	d := strict(Limit{Mutex: "m", Key: "{order}"})
+	first, second := w.begin(th, orderArgs{1}, d), w.begin(th, orderArgs{2}, d)
+	for _, s := range []*started{first, second} {
+		require.Error(t, s.end(assert.AnError))
+		w.state(s.JobRow, rivertype.JobStateRetryable)
+	}
+	first.EncodedArgs, second.EncodedArgs = second.EncodedArgs, first.EncodedArgs
+	start(th, w.rerun(first.JobRow), d).throttled(t)
+	w.again(th, second, d)
+	w.again(th, first, d)
+}
+
 // A run learns that it has lost its slot: to a later run of the job, whose fence is greater, to an operator, or because its
 // lease has ended, even if no other job has taken the slot yet. Otherwise a renewal and the request of another job at the
 // same moment could both succeed.
@@ -164,7 +180,8 @@ func TestRenew_DatabaseIsAway(t *testing.T) {
 	require.NoError(t, held.running(t).end(nil))
 }
 
-// A lease is as old as its transaction, however long that took. A commit that takes three quarters of the lease leaves none.
+// A lease is as old as its transaction, however long that took. After a commit that takes three quarters of the lease the job does not
+// begin, and holds nothing.
 func TestLease_SlowCommit(t *testing.T) {
 	w := newWorld(t)
 	w.Exec(`create function "weir".slow() returns trigger language plpgsql as 'begin perform pg_sleep(0.8); return null; end'`)
@@ -178,7 +195,9 @@ func TestLease_SlowCommit(t *testing.T) {
 	th.leases.mu.Unlock()
 	require.NoError(t, s.end(nil))
 	short := w.throttler(Options{HandOver: -1, Lease: time.Second})
-	start(short, w.Job("a", nil), limits(Limit{Mutex: "other"})).lost(t)
+	start(short, w.Job("a", nil), limits(Limit{Mutex: "other"}, Limit{Mutex: "kept", Owner: "o", Mode: Acquire})).throttled(t)
+	short.flush()
+	assert.Zero(t, w.Int(`select count(*) from "weir".jobs_holders where mode <> 0 or until > clock_timestamp()`))
 }
 
 // Leases are not renewed after Close, so a job that still runs then has lost its slots, unless it holds them in strict mode.

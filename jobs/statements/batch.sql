@@ -37,10 +37,17 @@ select k.id, l.id, l.type, l.version, l.options::text, k.key, k.state, k.hold, k
 {{end}}
 
 {{define "Released"}}
-delete from {{.Holders}} d using unnest($1::bigint[], $2::timestamptz[]) q (job, attempted)
-  where d.job = q.job and d.attempted = q.attempted and d.mode = 0
+delete from {{.Holders}} d using unnest($1::bigint[], $2::timestamptz[], $3::boolean[]) q (job, attempted, unused)
+  where d.job = q.job and d.attempted = q.attempted and (d.mode = 0 or d.mode = 2 and q.unused)
   returning d.key, d.owner, (extract(epoch from clock_timestamp() - d.acquired) * 1000000)::bigint,
     exists (select from {{.Waiters}} w where w.key = d.key)
+{{end}}
+
+-- What a strict job has held since an attempt that named other keys.
+{{define "OtherKeys"}}
+delete from {{.Holders}} d using unnest($1::bigint[], $2::timestamptz[]) q (job, attempted)
+  where d.job = q.job and d.attempted < q.attempted and d.mode = 1
+  and not exists (select from unnest($3::bigint[], $4::bigint[]) n (job, key) where n.job = d.job and n.key = d.key) returning d.key
 {{end}}
 
 {{define "Dynamic"}}
@@ -110,6 +117,13 @@ with pulled as (update {{.River}} set state = 'available', scheduled_at = now() 
       or j.state in ('available', 'scheduled') and j.scheduled_at > now() then 1
     when j.state = 'available' then 0 else 3 end
   from unnest($1::bigint[]) q (id) left join pulled p on p.id = q.id left join {{.River}} j on j.id = q.id
+{{end}}
+
+-- Those of the statement Waiters whose jobs never come back.
+{{define "FinishedWaiters"}}
+select w.key, w.job from unnest($1::bigint[]) q (key)
+  cross join lateral (select w.key, w.job from {{.Waiters}} w where w.key = q.key order by w.job limit 1000) w
+  left join {{template "jobOfWaiter" .}} on true where {{template "gone"}}
 {{end}}
 
 {{define "SaveKeys"}}

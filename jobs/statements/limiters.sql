@@ -15,10 +15,16 @@ insert into {{.Limiters}} as l (type, name, options) values ($1, $2, $3)
   where l.options is distinct from excluded.options returning id
 {{end}}
 
--- After a change: executions may count for longer. It waits for batches that have read the options of before.
+{{define "StoredOptions"}}
+select options::text from {{.Limiters}} where type = $1 and name = $2 for no key update
+{{end}}
+
+-- After a change, for a thousand keys: it waits for batches that have read the options of before. Executions may count for longer.
 {{define "ExtendExpiry"}}
-update {{.Keys}} set expires = greatest(expires, clock_timestamp() + make_interval(secs => $2::bigint / 1000000.0))
-  where id in (select id from {{.Keys}} where limiter = $1 order by id for update)
+with locked as materialized (select id from {{.Keys}} where limiter = $1 and id > $3 order by id limit 1000 for update),
+  extended as (update {{.Keys}} set expires = greatest(expires, clock_timestamp() + make_interval(secs => $2::bigint / 1000000.0))
+    where $2::bigint > 0 and id in (select id from locked))
+  select coalesce(max(id), 0) from locked
 {{end}}
 
 {{define "Unknown"}}

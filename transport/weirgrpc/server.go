@@ -171,8 +171,9 @@ func (r *route) prepare() {
 	for _, p := range r.policies {
 		o := &p.options
 		r.sendsQuotas = r.sendsQuotas || p.SendsQuota()
-		r.endsHandlers = r.endsHandlers || o.Timeout > 0 || p.Limit.Pipeline != nil
-		if o.Timeout > 0 && (r.timed == nil || o.Timeout < r.timed.options.Timeout) {
+		limitsTime := o.Timeout > 0 && !p.Shadow
+		r.endsHandlers = r.endsHandlers || limitsTime || p.Limit.Pipeline != nil
+		if limitsTime && (r.timed == nil || o.Timeout < r.timed.options.Timeout) {
 			r.timed = p
 		}
 		if o.Streams == StreamReceived || o.Streams == StreamMessages {

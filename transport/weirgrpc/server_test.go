@@ -251,7 +251,9 @@ func TestLimits_PanicAndGoexit(t *testing.T) {
 func TestLimits_Timeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		events, l := new(weirtest.Recorder), slots(t, 1, 0)
-		limits := oneMethod(t, Policy{Limit: Of(l), Timeout: time.Second}, func(o *LimitsOptions) { o.Listener = events })
+		limits := oneMethod(t, Policy{Limit: Of(l), Timeout: time.Second}, func(o *LimitsOptions) {
+			o.Listener, o.Global = events, Policy{Limit: Of(slots(t, 1, 0)), Timeout: 1, Shadow: true} // is not in force
+		})
 		for name, c := range map[string]struct {
 			err  func(ctx context.Context) error
 			code codes.Code

@@ -64,6 +64,7 @@ func Charge(ctx context.Context, n int, policies ...string) (charged int, err er
 // admitted the call without a grant, or the handler has returned.
 //
 // The lease is released when the handler returns. A handler that no longer needs it can release it earlier.
+// It must not call Refund or Adjust of the lease, whose permits could then come back twice: [Charge] corrects the cost.
 func LeaseFrom(ctx context.Context) (l limiter.Lease, ok bool) { return transport.LeaseFrom(ctx) }
 
 // Leases returns an iterator over the leases of the call, the last one first, each with the name of its policy. It leaves

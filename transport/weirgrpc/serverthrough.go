@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/transport/internal/admission"
@@ -132,6 +133,7 @@ func (x *handlerRun) failure(ctx context.Context, p *preparedPolicy, err error) 
 	if limited, ok := errors.AsType[*ratelimit.RejectedError](err); ok {
 		rejection.Lease = limited.Lease
 	}
+	rejection.Never = errors.Is(err, limiter.ErrPermitCount)
 	code, own := pipelineCode(ctx, p, err)
 	failed := newRejectedError(p, code, rejection)
 	if own != nil {

@@ -19,8 +19,10 @@ type LimitsOptions struct {
 	// the policy. The default is "http".
 	Name string `json:"name,omitempty" yaml:"name,omitempty"`
 	// Global is asked before the policies of every route, and once for a request,
-	// however many handlers with these Limits the request passes. With the zero
-	// Policy there is no global limit. Its name in events and rejections is "global".
+	// however many handlers with these Limits the request passes. A request that a
+	// handler makes with the context of its own, and gives to such a handler itself, is
+	// a part of that request: Global is not asked again. With the zero Policy there is
+	// no global limit. Its name in events and rejections is "global".
 	Global Policy `json:"-" yaml:"-"`
 	// Policies are the policies that routes name. The name "global" is reserved.
 	Policies map[string]Policy `json:"-" yaml:"-"`
@@ -123,7 +125,7 @@ func (l *Limits) Wrap(names ...string) (func(http.Handler) http.Handler, error) 
 	}
 	for _, p := range template.policies {
 		template.sendsQuotas = template.sendsQuotas || p.SendsQuota()
-		if p.Timeout > 0 && (template.timed == nil || p.Timeout < template.timed.Timeout) {
+		if p.Timeout > 0 && !p.Shadow && (template.timed == nil || p.Timeout < template.timed.Timeout) {
 			template.timed = p
 		}
 	}

@@ -216,6 +216,13 @@ func TestServer_SlowClientHoldsNoPermitBeyondTheTimeout(t *testing.T) {
 		"a timeout in a pipeline": func(_ *testing.T, slots limiter.Limiter) http.Handler {
 			return limits(Policy{Limit: Of(slots)}).Handler(through(time.Second)(readsAll), "p")
 		},
+		"a strategy of the program": func(_ *testing.T, slots limiter.Limiter) http.Handler {
+			return limits(Policy{Limit: Of(slots)}).Handler(Through(ownTimeout(), nil)(readsAll), "p")
+		},
+		"one in a policy": func(_ *testing.T, slots limiter.Limiter) http.Handler {
+			l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limit: Of(slots)}, Policies: map[string]Policy{"p": {Limit: ByPipeline(ownTimeout())}}}))
+			return l.Handler(readsAll, "p")
+		},
 		"a proxy": func(t *testing.T, slots limiter.Limiter) http.Handler { // which reads on another goroutine
 			proxy := proxyTo(t, serve(t, readsAll, false))
 			proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusServiceUnavailable) }
@@ -252,6 +259,54 @@ func TestServer_SlowClientHoldsNoPermitBeyondTheTimeout(t *testing.T) {
 					assert.Equal(t, "read", body)
 					time.Sleep(time.Second) // past the deadline of the last one
 				}
+			})
+		})
+	}
+}
+
+// ownTimeout returns a pipeline with a strategy of the program, which ends attempts after a second.
+func ownTimeout() *pipeline.Pipeline {
+	return weir.Must(pipeline.New("own", pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		return next.Run(ctx)
+	})))
+}
+
+// A page that net/http sends before the handler has returned holds no permit while it waits for the rest of a body.
+func TestServer_SlowClientThatGetsALongPage(t *testing.T) {
+	page := func(w http.ResponseWriter, r *http.Request, rejection Rejection) {
+		n, err := r.Body.Read(make([]byte, 1))
+		assert.Equal(t, 1, n, "what the client has sent, %v", err)
+		w.WriteHeader(rejection.Status)
+		_, _ = io.WriteString(w, strings.Repeat("x", 1<<16))
+	}
+	waits := handler(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	for name, c := range map[string]struct {
+		p      Policy
+		status int
+	}{
+		"a policy's Timeout": {Policy{Limit: Of(yes()), Timeout: time.Second}, 503},
+		"a rejection":        {Policy{Limit: Of(no())}, 429},
+		"a pipeline":         {Policy{Limit: ByPipeline(ownTimeout())}, 503},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				slots := concurrency(t, 1, 0)
+				l := weir.Must(NewLimits(&LimitsOptions{
+					Global: Policy{Limit: Of(slots)}, Body: page, Policies: map[string]Policy{"p": c.p},
+				}))
+				s := serve(t, weir.Must(l.Wrap())(l.Handler(waits, "p")), false)
+				in := s.raw(t, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nx")
+				response, err := http.ReadResponse(in, nil)
+				require.NoError(t, err)
+				assert.Equal(t, c.status, response.StatusCode)
+				text, err := io.ReadAll(response.Body)
+				assert.NoError(t, err)
+				assert.Len(t, text, 1<<16)
+				response.Body.Close()
+				synctest.Wait()
+				assert.EqualValues(t, 1, slots.Statistics().AvailablePermits)
 			})
 		})
 	}
@@ -418,13 +473,14 @@ func TestPolicy_Timeout(t *testing.T) {
 	held := yes()
 	l := weir.Must(NewLimits(&LimitsOptions{Listener: heard, Policies: map[string]Policy{
 		"p": {Limit: Of(held), Timeout: time.Millisecond}, "longer": {Limit: Of(yes()), Timeout: time.Hour},
+		"shadow": {Limit: Of(yes()), Timeout: 1, Shadow: true}, // is not in force
 	}}))
 	w := get(l.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 		cause, ok := context.Cause(r.Context()).(*timeout.Error)
 		assert.True(t, ok)
 		assert.True(t, cause.Timeout())
-	}), "longer", "p"))
+	}), "longer", "shadow", "p"))
 	assert.Equal(t, 503, w.Code)
 	assert.Equal(t, []string{"OnTimeout p"}, names(heard.Events()))
 	assert.ErrorIs(t, heard.Events()[0].Err, pipeline.ErrRejected)

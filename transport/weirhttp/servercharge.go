@@ -65,6 +65,7 @@ func Charge(ctx context.Context, n int, policies ...string) (charged int, err er
 // is none: the route has no policies, the policy admitted the request without a grant, or the handler has returned.
 //
 // The lease is released when the handler returns. A handler that no longer needs it can release it earlier.
+// It must not call Refund or Adjust of the lease, whose permits could then come back twice: [Charge] corrects the cost.
 func LeaseFrom(ctx context.Context) (l limiter.Lease, ok bool) { return transport.LeaseFrom(ctx) }
 
 // Leases returns an iterator over the leases of the request, the last one first, with the name of their policy. The

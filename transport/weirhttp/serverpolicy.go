@@ -74,14 +74,15 @@ type Policy struct {
 	// cost above what the limiter can grant, and a rejection with
 	// [limiter.ReasonPartitionLimit]. A panic of the limiter reaches the caller.
 	FailOpen bool `json:"fail_open,omitempty" yaml:"fail_open,omitempty"`
-	// Shadow makes the policy decide and report, but never reject and never wait. It
-	// cannot be combined with a pipeline: strategies have their own Shadow.
+	// Shadow makes the policy decide and report, but never reject and never wait. Its
+	// Timeout is not in force, and clients are not told its quota. It cannot be
+	// combined with a pipeline: strategies have their own Shadow.
 	Shadow bool `json:"shadow,omitempty" yaml:"shadow,omitempty"`
 
 	// Status is the status of a rejected request, from 400 to 599. With 0, the
 	// default, it is 429 if each key has a limiter of its own, the rejection has a
-	// RetryAfter, or the request costs more than the limiter can ever grant: the
-	// client is over its quota. Otherwise it is 503, because the server is short of
+	// RetryAfter, MaxWait has ended the wait for a bucket or a window, or the request
+	// costs more than the limiter can ever grant: the client is over its quota. Otherwise it is 503, because the server is short of
 	// capacity, and also if the limiter has too many keys. A request that the limiter
 	// could not decide about, because it failed or is closed or its store is away,
 	// gets 503 in any case.

@@ -30,8 +30,8 @@ type Rejection struct {
 const StatusClientClosedRequest = status.ClientClosedRequest
 
 // StatusOf returns the status of the answer to a request with ctx whose pipeline has ended with err: 429 for a rate limit
-// that says when to come back, 503 for other rejections, timeouts and closed pipelines and limiters, 499 if the client has
-// gone, 500 for all other errors. [Through] and [ByPipeline] use it.
+// that says when to come back and for a cost above what a limiter can ever grant, 503 for other rejections, timeouts, closed
+// pipelines and limiters that fail, 499 if the client has gone, 500 for all other errors. [Through] and [ByPipeline] use it.
 func StatusOf(ctx context.Context, err error) int { return status.Of(ctx, err).HTTP() }
 
 // Reject answers a request as [Limits] answer a rejected one: with Retry-After if it is known, and with body. It is for handlers
@@ -61,13 +61,15 @@ func writeRetryAfter(h http.Header, d time.Duration) {
 
 // reject answers with onRejected, and with body if onRejected is nil or writes nothing.
 func reject(w http.ResponseWriter, r *http.Request, onRejected, body Body, rejection Rejection) {
+	w, r, restore := handlerio.LimitAnswer(w, r)
+	defer restore()
 	switch {
 	case isGRPC(r):
 		body = grpcBody
 	case body == nil:
 		body = PlainText
 	}
-	if rejection.Status == StatusClientClosedRequest {
+	if rejection.Status == StatusClientClosedRequest && r != nil && r.Context().Err() != nil { // else a program has chosen the status
 		w.WriteHeader(rejection.Status)
 		return
 	}
@@ -88,6 +90,9 @@ func reject(w http.ResponseWriter, r *http.Request, onRejected, body Body, rejec
 //		w.WriteHeader(rejection.Status)
 //		busyPage.Execute(w, rejection.RetryAfter)
 //	}
+//
+// Over HTTP/1 it has half a second to read a body of the request, and a second to write, so that a slow client does not keep the
+// permits of handlers further out.
 type Body func(w http.ResponseWriter, r *http.Request, rejection Rejection)
 
 // PlainText is a [Body] of one line of text, such as "Too Many Requests". It answers a call of gRPC as [Reject] does.

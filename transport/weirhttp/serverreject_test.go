@@ -67,7 +67,7 @@ func TestBody(t *testing.T) {
 func TestLimitsOptions_OnRejected(t *testing.T) {
 	var got Rejection
 	l := weir.Must(NewLimits(&LimitsOptions{
-		Policies: map[string]Policy{"p": {Limit: Of(no())}},
+		Policies: map[string]Policy{"p": {Limit: Of(no())}, "own status": {Limit: Of(no()), Status: StatusClientClosedRequest}},
 		OnRejected: func(w http.ResponseWriter, r *http.Request, rejection Rejection) {
 			got = rejection
 			assert.Equal(t, "2", w.Header().Get("Retry-After"), "set already, and rounded up")
@@ -81,6 +81,9 @@ func TestLimitsOptions_OnRejected(t *testing.T) {
 	assert.Equal(t, 1500*time.Millisecond, got.RetryAfter)
 	assert.False(t, got.Lease.Acquired())
 	assert.NoError(t, got.Err)
+	w = get(l.Handler(served, "own status"))
+	assert.Equal(t, "own status", got.Policy)
+	assert.Equal(t, "status 499\n", w.Body.String(), "the client is there")
 }
 
 // What admission decides by the options of a policy is answered with the status of its cause, or with the policy's own.

@@ -8,7 +8,6 @@ import (
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/timeout"
 	"github.com/weir-go/weir/transport/internal/admission"
-	"github.com/weir-go/weir/transport/internal/status"
 	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
 )
 
@@ -109,9 +108,9 @@ func (c *call) serveThrough(w http.ResponseWriter, r *http.Request, i int) {
 	if !x.answerInstead(w, r, err) {
 		return
 	}
-	rejection := p.handlers.rejection(w, r, err)
+	rejection := x.rejection(w, err)
 	rejection.Policy = p.Name
-	rejection.Status = p.statusFor(status.Of(r.Context(), rejection.Err))
+	rejection.Status = p.statusFor(x.cause(rejection.Err))
 	if x.attempts.Begun() > 0 {
 		reject(w, r, p.options.OnRejected, c.route.limits.options.Body, rejection)
 		return

@@ -26,8 +26,9 @@ type ThroughOptions struct {
 	Failed func(status int) bool `json:"-" yaml:"-"`
 	// Status returns the status of the answer to a request that the pipeline ended
 	// with err. If it is nil or returns 0, the status depends on the cause: 429 for a
-	// rate limit that says when to come back, 503 for other rejections, timeouts and
-	// closed pipelines and limiters, 500 for all other errors.
+	// rate limit that says when to come back and for a cost above what a limiter can
+	// ever grant, 503 for other rejections, timeouts, closed pipelines and limiters
+	// that fail, 500 for all other errors.
 	Status func(err error) int `json:"-" yaml:"-"`
 	// OnRejected is called for each request that the pipeline ended with an error. It
 	// can answer the request; if it writes nothing, Body does. It must not keep the
@@ -128,8 +129,8 @@ type throughHandler struct {
 
 // ServeHTTP runs the handler in the pipeline, and answers if the handler has not.
 func (h *throughHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	t := h.handlers
-	run, err := t.run(w, r, h.next)
+	t := h.handlers.options
+	run, err := h.handlers.run(w, r, h.next)
 	if !run.answerInstead(w, r, err) {
 		return
 	}
@@ -137,11 +138,11 @@ func (h *throughHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		handlerio.MarkRejected(w)
 		refundOuter(w, r)
 	}
-	body := t.options.Body
+	body := t.Body
 	if c := callOf(r.Context()); body == nil && c != nil {
 		body = c.route.limits.options.Body
 	}
-	reject(w, r, t.options.OnRejected, body, t.rejection(w, r, err))
+	reject(w, r, t.OnRejected, body, run.rejection(w, err))
 }
 
 // A handlerPipeline is a pipeline that runs handlers.
@@ -160,23 +161,6 @@ func newHandlerPipeline(p *pipeline.Pipeline, o *ThroughOptions) *handlerPipelin
 		t.options.Failed = func(status int) bool { return status >= 500 }
 	}
 	return t
-}
-
-// rejection returns the rejection for an error of the pipeline, and sets Retry-After.
-func (t *handlerPipeline) rejection(w http.ResponseWriter, r *http.Request, err error) Rejection {
-	if err == nil {
-		err = errNoAnswer
-	}
-	after, _ := pipeline.RetryAfter(err)
-	rejection := Rejection{Policy: t.pipeline.Name(), RetryAfter: after, Status: StatusOf(r.Context(), err), Err: err}
-	if t.options.Status != nil {
-		rejection.Status = cmp.Or(t.options.Status(err), rejection.Status)
-	}
-	if by, ok := errors.AsType[*ratelimit.RejectedError](err); ok {
-		rejection.Lease = by.Lease
-	}
-	writeRetryAfter(w.Header(), after)
-	return rejection
 }
 
 // A handlerRun is one request whose handler runs in a pipeline, with all attempts.
@@ -317,4 +301,27 @@ func (x *handlerRun) answerInstead(w http.ResponseWriter, r *http.Request, err e
 		return false
 	}
 	return true
+}
+
+// cause returns the cause of an answer for an error of the pipeline.
+func (x *handlerRun) cause(err error) status.Cause {
+	return status.Of(x.client.Still(x.request.Context()), err)
+}
+
+// rejection returns the rejection for an error of the pipeline, and sets Retry-After.
+func (x *handlerRun) rejection(w http.ResponseWriter, err error) Rejection {
+	if err == nil {
+		err = errNoAnswer
+	}
+	t := x.handlers
+	after, _ := pipeline.RetryAfter(err)
+	rejection := Rejection{Policy: t.pipeline.Name(), RetryAfter: after, Status: x.cause(err).HTTP(), Err: err}
+	if t.options.Status != nil {
+		rejection.Status = cmp.Or(t.options.Status(err), rejection.Status)
+	}
+	if by, ok := errors.AsType[*ratelimit.RejectedError](err); ok {
+		rejection.Lease = by.Lease
+	}
+	writeRetryAfter(w.Header(), after)
+	return rejection
 }

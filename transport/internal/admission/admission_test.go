@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -189,14 +190,18 @@ func TestCall_AdmitAfterTheHandler(t *testing.T) {
 
 // What a limiter of the program has granted although it returns an error is given back.
 func TestCall_AdmitGrantWithAnError(t *testing.T) {
-	released := 0
-	lease := custom.Granted(1, func() { released++ })
 	for i, p := range []policy{{}, {FailOpen: true}, {Shadow: true}, {MaxWait: time.Hour}} {
-		p.Limit = admission.Of[string](script{lease: lease, err: errStore})
+		refunded := 0
+		p.Limit = admission.Of[string](script{lease: custom.GrantedRefundable(1, nil, func() { refunded++ }), err: errStore})
 		decide(t.Context(), admission.Options{}, p)
-		assert.Equal(t, 1, released, i)
-		lease, released = custom.Granted(1, func() { released++ }), 0
+		assert.Equal(t, 1, refunded, i)
 	}
+	synctest.Test(t, func(t *testing.T) {
+		refunded := 0
+		p := policy{MaxWait: time.Second, Limit: admission.ByRequest[string](hanging{custom.GrantedRefundable(1, nil, func() { refunded++ }), context.DeadlineExceeded})}
+		decide(t.Context(), admission.Options{}, p)
+		assert.Equal(t, 1, refunded, "when MaxWait is over")
+	})
 }
 
 // GiveBackOf gives back what one policy has granted, all of it, also if a lease panics, and leaves the rest.

@@ -114,7 +114,7 @@ func (c *Call[R]) Admit(ctx context.Context, p *Policy[R], r R) (key string, rej
 	}
 	switch {
 	case err != nil:
-		lease.Release() // a limiter of the program may have granted permits and returned an error
+		lease.Refund() // a limiter of the program may have granted permits and returned an error
 	case lease.Acquired() && !c.hold(grant[R]{policy: p, lease: lease, key: key, since: answered}):
 		lease.Refund()
 		lease, err = limiter.Lease{}, errOver
@@ -165,10 +165,8 @@ func (c *Call[R]) failed(ctx context.Context, p *Policy[R], n int, err error) (r
 		return rejection, false
 	case tooMany && n < 0: // a mistake in the program
 		rejection.Cause = status.Failed
-	case tooMany: // the limiter can never grant that many, so it is not short of capacity for a time
-		rejection.Cause, rejection.Never = status.OverQuota, true
 	default:
-		rejection.Cause = status.Undecided
+		rejection.Cause, rejection.Never = status.OfLimiter(err), tooMany
 	}
 	name, severity := EventFailed, pipeline.SeverityError
 	switch {

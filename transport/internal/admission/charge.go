@@ -38,6 +38,7 @@ func (t *Transport[R]) Charge(ctx context.Context, n int, policies ...string) (c
 	matched := false
 	for c := CallOf[R](ctx); c != nil; c = c.outer() {
 		for _, p := range c.chargeable(policies) {
+			c.spend(p)
 			change, policyErr := c.charge(p, n)
 			if !matched || abs(change) < abs(charged) {
 				charged = change
@@ -111,7 +112,7 @@ func (c *Call[R]) topUp(p *Policy[R], n int) (taken int, err error) {
 	for ask := n; ask > 0; ask = min(ask, n-taken) {
 		lease, err := p.Limit.ask(ctx, c.Request, granted.key, ask, false)
 		if err != nil {
-			lease.Release() // a limiter of the program may have granted permits and returned an error
+			lease.Refund() // a limiter of the program may have granted permits and returned an error
 			if !errors.Is(err, limiter.ErrPermitCount) {
 				return taken, err
 			}
@@ -121,7 +122,7 @@ func (c *Call[R]) topUp(p *Policy[R], n int) (taken int, err error) {
 			ask /= 2
 			continue
 		}
-		if !c.hold(grant[R]{policy: p, lease: lease, topUp: true}) {
+		if !c.hold(grant[R]{policy: p, lease: lease, topUp: true, use: spent}) {
 			lease.Refund()
 			return taken, c.limits.transport.ErrNotCharged
 		}

@@ -49,7 +49,7 @@ func TestCharge(t *testing.T) {
 	_, err = transport.Charge(t.Context(), 1)
 	require.ErrorIs(t, err, transport.ErrNotCharged)
 	c.Refund()
-	assert.Equal(t, 100, free(other), "as if it had never been taken")
+	assert.Equal(t, 96, free(other), "what was charged for work that is done stays spent")
 	c.End()
 	_, err = transport.Charge(c, 1, "requests")
 	require.ErrorIs(t, err, transport.ErrNotCharged, "the handler has returned")
@@ -81,6 +81,22 @@ func TestCharge_LentPermits(t *testing.T) {
 	assert.Equal(t, 10, free(lent))
 }
 
+// What a handler has charged for its work stays spent if a pipeline then sheds the request, and what it has given back does not come
+// back twice.
+func TestCharge_ThenShed(t *testing.T) {
+	for n, left := range map[int]int{5: 85, 0: 90, -4: 94, -10: 100} {
+		b, lent := bucket(t, 100), slots(t, 100)
+		c := admitted(t, metered("spent", b, 10), metered("lent", lent, 1), metered("adjusted by no one", asking(func(n int) (limiter.Lease, error) {
+			return custom.GrantedRefundable(n, nil, func() { assert.Fail(t, "refunded") }), nil
+		}), 20))
+		_, _ = transport.Charge(c, n)
+		c.MarkUnused()
+		c.End()
+		assert.Equal(t, left, free(b), n)
+		assert.Equal(t, 100, free(lent), n)
+	}
+}
+
 // asking is a limiter that is a function.
 type asking func(n int) (limiter.Lease, error)
 
@@ -89,13 +105,13 @@ func (f asking) Acquire(_ context.Context, n int) (limiter.Lease, error)    { re
 
 // An error of the limiter ends a correction. What it has granted together with the error is given back.
 func TestCharge_LimiterThatFails(t *testing.T) {
-	asked, released := 0, 0
+	asked, refunded := 0, 0
 	c := admitted(t, metered("p", asking(func(n int) (limiter.Lease, error) {
 		switch asked++; asked {
 		case 2: // more than it can ever grant
 			return limiter.Lease{}, limiter.ErrPermitCount
 		case 4:
-			return custom.Granted(n, func() { released++ }), errStore
+			return custom.GrantedRefundable(n, nil, func() { refunded++ }), errStore
 		default:
 			return custom.Granted(n, nil), nil
 		}
@@ -103,7 +119,7 @@ func TestCharge_LimiterThatFails(t *testing.T) {
 	charged, err := transport.Charge(c, 8)
 	require.ErrorIs(t, err, errStore)
 	assert.Equal(t, 4, charged)
-	assert.Equal(t, 1, released)
+	assert.Equal(t, 1, refunded)
 }
 
 // Calls of Charge for one request on several goroutines count, and lose nothing, also if the handler returns meanwhile.

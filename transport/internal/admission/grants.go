@@ -25,7 +25,7 @@ type use uint8
 const (
 	open   use = iota // not known yet: the handler runs, or may run
 	unused            // the last attempt was shed: End refunds the grant, unless another attempt follows
-	spent             // an attempt has run the handler: End releases the grant
+	spent             // an attempt has run the handler, or Charge was called: End releases the grant
 )
 
 // grants are the grants that a call holds.
@@ -117,6 +117,15 @@ func (h *grants[R]) MarkUnused() {
 	h.change(func(g *grant[R]) {
 		if g.use == open {
 			g.use = unused
+		}
+	})
+}
+
+// spend makes what the policy has granted spent: the handler has corrected its cost, so it has done work.
+func (h *grants[R]) spend(p *Policy[R]) {
+	h.change(func(g *grant[R]) {
+		if g.policy == p {
+			g.use = spent
 		}
 	})
 }

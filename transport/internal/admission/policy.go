@@ -80,7 +80,7 @@ func (p *Policy[R]) acquire(ctx context.Context, r R, key string, n int) (limite
 	defer cancel()
 	lease, err := p.Limit.ask(limited, r, key, n, wait)
 	if ctx.Err() == nil && context.Cause(limited) == errMaxWait && endedInQueue(err) { //nolint:errorlint // it is this very cause
-		lease.Release() // a limiter of the program may have granted permits and returned an error
+		lease.Refund() // a limiter of the program may have granted permits and returned an error
 		return custom.Rejected(0, errMaxWait.Error()), nil
 	}
 	return lease, err
@@ -109,8 +109,9 @@ func (p *Policy[R]) causeOf(lease limiter.Lease) status.Cause {
 	if lease.Reason() == ambiguous.Reason() {
 		return status.Ambiguous
 	}
-	cause := status.OfLease(lease)
-	if cause == status.OverCapacity && p.Limit.keyed && lease.Reason() != limiter.ReasonPartitionLimit {
+	cause, reason := status.OfLease(lease), lease.Reason()
+	waited := reason == errMaxWait.Error() && p.Limit.limits != nil // for permits that come back with time
+	if cause == status.OverCapacity && (p.Limit.keyed && reason != limiter.ReasonPartitionLimit || waited) {
 		return status.OverQuota
 	}
 	return cause

@@ -119,7 +119,7 @@ func TestCall_AdmitNamesTheCause(t *testing.T) {
 // A limiter that has not decided within MaxWait has not rejected the call. A shadow waits for nothing.
 func TestPolicy_MaxWait(t *testing.T) {
 	hangs := func(err error) admission.Limit[string] {
-		return admission.ByRequest[string](hanging{err})
+		return admission.ByRequest[string](hanging{err: err})
 	}
 	for name, c := range map[string]struct {
 		p    policy
@@ -150,17 +150,36 @@ func TestPolicy_MaxWait(t *testing.T) {
 			})
 		})
 	}
+	// A limiter that all clients share is what it was before the wait: a quota, or capacity.
+	for cause, make := range map[status.Cause]func() (limiter.Limiter, error){
+		status.OverQuota: func() (limiter.Limiter, error) {
+			return limiter.NewTokenBucket(limiter.TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour, QueueLimit: 1})
+		},
+		status.OverCapacity: func() (limiter.Limiter, error) {
+			return limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1})
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := weir.Must(make())
+			_, _ = l.TryAcquire(t.Context(), 1)
+			got, _ := decide(t.Context(), admission.Options{}, policy{Limit: admission.Of[string](l), MaxWait: time.Second})
+			assert.Equal(t, decision{cause: cause, events: []string{rejected}}, got)
+		})
+	}
 }
 
 // hanging is a limiter that answers Acquire with err when the context ends, and rejects everything at once.
-type hanging struct{ err error }
+type hanging struct {
+	lease limiter.Lease // returned together with err
+	err   error
+}
 
 func (h hanging) Acquire(ctx context.Context, _ string, _ int) (limiter.Lease, error) {
 	<-ctx.Done()
 	if h.err == nil {
 		return limiter.Lease{}, ctx.Err()
 	}
-	return limiter.Lease{}, h.err
+	return h.lease, h.err
 }
 
 func (h hanging) TryAcquire(context.Context, string, int) (limiter.Lease, error) {

@@ -20,9 +20,9 @@ type Quota struct {
 	Reset     time.Duration // until there is more; 0: not known
 }
 
-// SendsQuota reports whether the policy tells clients about their quotas.
+// SendsQuota reports whether the policy tells clients about their quotas. A shadow does not: its limit is not in force.
 func (p *Policy[R]) SendsQuota() bool {
-	return p.Headers != NoHeaders && p.Limit.statistics != nil && (p.Quota > 0 || p.Limit.limits != nil)
+	return p.Headers != NoHeaders && !p.Shadow && p.Limit.statistics != nil && (p.Quota > 0 || p.Limit.limits != nil)
 }
 
 // WriteQuota adds the current quota of a client to fields, and returns them. If fields is nil, it makes them. lease is the
@@ -95,7 +95,7 @@ func (p *Policy[R]) limitsAndRemaining(r R, key string, lease limiter.Lease) (l 
 }
 
 // WriteGranted is [Limits.WriteQuota] for a call that p has admitted. r is the request that the handler gets. If p has granted
-// nothing, as a shadow, WriteGranted asks the limiter.
+// nothing, because it has failed open, WriteGranted asks the limiter.
 func (c *Call[R]) WriteGranted(fields map[string][]string, p *Policy[R], r R) map[string][]string {
 	if !p.SendsQuota() {
 		return fields

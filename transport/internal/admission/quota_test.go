@@ -133,6 +133,9 @@ func TestLimits_WriteQuota(t *testing.T) {
 	assert.Equal(t, "q=7;w=60|r=7;t=60", told(t, p, 0), "what the program says")
 	p.Window = 0
 	assert.Equal(t, "q=7|r=7", told(t, p, 0))
+	p.Shadow = true
+	assert.Equal(t, "|", told(t, p, 0), "a limit that is not in force")
+	p.Shadow = false
 	p.Headers, p.Quota = admission.Legacy, 0
 	assert.Equal(t, "|", told(t, p, 0))
 

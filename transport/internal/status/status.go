@@ -109,13 +109,22 @@ func Of(ctx context.Context, err error) Cause {
 		return OfContext(ctx)
 	case errors.Is(err, pipeline.ErrClosed):
 		return OverCapacity
-	case errors.Is(err, limiter.ErrClosed):
-		return Undecided
 	case errors.Is(err, context.DeadlineExceeded):
 		return TimedOut
+	case pipeline.NotCalled(err) || errors.Is(err, limiter.ErrClosed):
+		return OfLimiter(err)
 	default:
 		return Failed
 	}
+}
+
+// OfLimiter returns the cause of a request about which a limiter has returned err. If the limiter can never grant that many permits,
+// it is not short of capacity for a time.
+func OfLimiter(err error) Cause {
+	if errors.Is(err, limiter.ErrPermitCount) {
+		return OverQuota
+	}
+	return Undecided
 }
 
 // isTimeout reports whether err is a timeout.

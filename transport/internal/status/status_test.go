@@ -12,12 +12,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/timeout"
 	"github.com/weir-go/weir/transport/internal/status"
+	"github.com/weir-go/weir/weirtest"
 )
 
 func TestOf(t *testing.T) {
@@ -46,12 +48,20 @@ func TestOf(t *testing.T) {
 		{alive, limiter.ErrClosed, status.Undecided, 503, 14},
 		{alive, context.DeadlineExceeded, status.TimedOut, 503, 4},
 		{alive, errors.New("a bug"), status.Failed, 500, 13},
+		{alive, limited(errors.New("the store is down")), status.Undecided, 503, 14}, // as of a policy
+		{alive, limited(fmt.Errorf("%w: 9", limiter.ErrPermitCount)), status.OverQuota, 429, 8},
 	} {
 		got := status.Of(tt.ctx, tt.err)
 		assert.Equal(t, tt.want, got, "%v", tt.err)
 		assert.Equal(t, tt.http, got.HTTP())
 		assert.Equal(t, tt.grpc, got.GRPC())
 	}
+}
+
+// limited returns the error of a pipeline whose limiter returns err.
+func limited(err error) error {
+	l := weirtest.NewLimiter(weirtest.Fail(err))
+	return weir.Must(pipeline.New("p", ratelimit.New(l, nil))).Execute(context.Background(), func(context.Context) error { return nil })
 }
 
 // Clients send a call again that is UNAVAILABLE, so it must not have been processed.

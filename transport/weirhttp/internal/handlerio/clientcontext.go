@@ -78,6 +78,33 @@ func (c *ClientContext) Limit(ctx context.Context, response *Response, r *http.R
 	}
 }
 
+// Still returns ctx, the context of a request. If it has ended because of weir's read deadline, Still returns one that has not ended,
+// because the client is still there.
+func (c *ClientContext) Still(ctx context.Context) context.Context {
+	if c.expired.Load() && errors.Is(ctx.Err(), context.Canceled) {
+		return context.WithoutCancel(ctx)
+	}
+	return ctx
+}
+
+// LimitAnswer returns a ResponseWriter and the request for an answer that weir gives in place of a handler. Over HTTP/1, net/http
+// reads what is left of the body before it sends a long answer, and a slow client would keep the permits of handlers further out.
+// restore must be called when the answer is written.
+func LimitAnswer(w http.ResponseWriter, r *http.Request) (limited http.ResponseWriter, request *http.Request, restore func()) {
+	if r == nil || r.ProtoMajor != 1 || !HasBody(r) {
+		return w, r, func() {}
+	}
+	c, _ := r.Context().Value(clientKey{}).(*ClientContext)
+	ctx, cancel := context.WithTimeout(r.Context(), WriteGrace/2)
+	response := new(Response)
+	response.Observe(w, r)
+	request, lift := c.Limit(ctx, response, r)
+	return response.Writer(), request, func() {
+		lift()
+		cancel()
+	}
+}
+
 // AwaitEnd returns when ctx is done if its deadline has passed: a handler that a deadline on the connection has woken
 // can return before the context's own timer fires.
 func AwaitEnd(ctx context.Context) {
