@@ -21,7 +21,7 @@ var ceilings = map[string]counts{
 	"strategies":             {2900, 5950, 273},
 	"registry":               {2000, 4450, 61},
 	"reload":                 {4000, 3850, 66},
-	"store":                  {7050, 10460, 200},
+	"store":                  {7075, 10460, 200},
 	"transport":              {6941, 11637, 186},
 	"jobs":                   {3760, 5940, 77},
 	"dashboard":              {3360, 2210, 28},
