@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -67,6 +68,47 @@ func TestRun_RepeatsItself(t *testing.T) {
 	for i, hash := range hashes {
 		_, file := randomScenario(uint64(i))
 		assert.Contains(t, string(out), hash, "scenario %d: %s", i, file)
+	}
+}
+
+// What attempts of hedges and queues do at one instant at a limiter in a store comes in the same order in each run.
+func TestRun_RepeatsStores(t *testing.T) {
+	closed := func(clients int) Load {
+		return Load{For: 500 * time.Millisecond, Closed: &Closed{Clients: clients, Think: exp(5 * time.Millisecond)}}
+	}
+	for name, test := range map[string]struct {
+		hedges, permits, queue int
+		load                   Load
+	}{
+		"a queue asks when leases are released": {2, 6, 25, closed(29)},
+		"the whole queue leaves":                {3, 1, 100, closed(2)},
+		"several notices wake a queue":          {3, 3, 100, closed(2)},
+		"many ask before a definition is known": {9, 100, 0, Load{
+			For: 2 * time.Millisecond, Open: &Open{Poisson: true, Rate: ConstantRate{Rate: 100_000}},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := fmt.Sprintf(`pipelines: {p: {strategies: [{hedging: {at_once: true, max_hedges: %d}},
+  {rate_limiter: {concurrency: {permit_limit: %d, queue_limit: %d}, store: shared}}]}}`, test.hedges, test.permits, test.queue)
+			s := Scenario{
+				Config: File("leases.yaml", []byte(file), nil), Instances: 2, Seed: 7, Load: test.load,
+				Service: Service{Latency: exp(2 * time.Millisecond), StopsCanceled: true, FailureRate: 0.1},
+				Clients: Clients{Timeout: 30 * time.Millisecond},
+			}
+			hashes := make([]string, 8)
+			var all sync.WaitGroup
+			for first := range 2 {
+				all.Go(func() {
+					for i := first; i < len(hashes); i += 2 {
+						if r, err := Run(t.Context(), s); assert.NoError(t, err) {
+							hashes[i] = hashOf(t, r)
+						}
+					}
+				})
+			}
+			all.Wait()
+			assert.Len(t, slices.Compact(slices.Sorted(slices.Values(hashes))), 1)
+		})
 	}
 }
 

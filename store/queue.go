@@ -41,6 +41,14 @@ func (q *queue) wake() {
 	}
 }
 
+// sleepOn takes a signal of wake back.
+func (q *queue) sleepOn() {
+	select {
+	case <-q.wakeup:
+	default:
+	}
+}
+
 // answer hands a waiter its lease, and reports whether it was still waiting.
 func (q *queue) answer(w *waiter, lease limiter.Lease) bool {
 	if !w.Listed() {
@@ -264,10 +272,7 @@ func (q *queue) startServing(w, before *waiter, by decider) {
 	if q.wakeup == nil {
 		q.wakeup = make(chan struct{}, 1)
 	}
-	select {
-	case <-q.wakeup:
-	default:
-	}
+	q.sleepOn()
 	q.serving = true
 	go q.serveLoop(wait)
 }
@@ -282,6 +287,8 @@ func (q *queue) serveLoop(wait time.Duration) {
 		case <-q.wakeup:
 			t.Stop()
 		}
+		q.ks.c.s.calls.Settle()
+		q.sleepOn() // the round hears of all that is before it
 		if q.ks.c.leased {
 			q.waitForTurn()
 		}

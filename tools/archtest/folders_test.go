@@ -37,6 +37,7 @@ var folders = []folder{
 	{name: "limiter", mayImport: []string{"internal/deadline", "internal/durationtext", "internal/deterministic", "internal/heavyhitters", "internal/waitlist"}},
 	// What authors of limiters need.
 	{name: "limiter/custom", mayImport: []string{"limiter"}},
+	{name: "limiter/estimate", mayImport: []string{"rate", "limiter"}},
 	{name: "limiter/limitertest", mayImport: []string{"limiter", "limiter/custom"}, testing: true},
 	{name: "limiter/internal/model", mayImport: []string{"rate", "limiter", "limiter/custom", "limiter/limitertest"}}, // what the tests compare with
 	{name: "pipeline", mayImport: []string{"internal/deadline"}},

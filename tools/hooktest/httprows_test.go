@@ -73,11 +73,12 @@ func (t tripper) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // sends sends a request through a pipeline, whose permits must not be lost.
-func (x *scene) sends(method string, o weirhttp.TransportOptions) drill {
+func (x *scene) sends(method string, o weirhttp.TransportOptions, inside ...pipeline.Strategy) drill {
 	if o.Base == nil {
 		o.Base = tripper{nil, http.StatusServiceUnavailable}
 	}
-	p := x.pipeline(ratelimit.New(x.limiter(), nil), retry.New(&retry.Options{MaxRetries: 1}), ratelimit.New(x.limiter(), nil))
+	strategies := []pipeline.Strategy{ratelimit.New(x.limiter(), nil), retry.New(&retry.Options{MaxRetries: 1}), ratelimit.New(x.limiter(), nil)}
+	p := x.pipeline(append(strategies, inside...)...)
 	client := must(weirhttp.NewTransport(p, &o))
 	return drill{do: func() {
 		r := must(http.NewRequestWithContext(x.context(), method, "http://host/", nil))
@@ -113,6 +114,10 @@ var httpRows = slices.Concat(
 		return x.through(*o, nothing, ratelimit.New(x.full(), nil))
 	}),
 	fields(caller, "Route", weirhttp.MeasureOptions{}, func(x *scene, o *weirhttp.MeasureOptions) drill { return x.measured(recorder{new(scene)}, o) }),
+	fields(caller, "Account", weirhttp.GateOptions{Account: func(*http.Request) string { return "a" }},
+		func(x *scene, o *weirhttp.GateOptions) drill { return x.sends(http.MethodGet, weirhttp.TransportOptions{}, must(weirhttp.NewGate(o))) }),
+	fields(caller, "Quotas", weirhttp.GateOptions{Quotas: weirhttp.QuotasOf},
+		func(x *scene, o *weirhttp.GateOptions) drill { return x.sends(http.MethodGet, weirhttp.TransportOptions{}, must(weirhttp.NewGate(o))) }),
 	fields(caller, "Failed", weirhttp.TransportOptions{Failed: func(*http.Response) bool { return true }}, func(x *scene, o *weirhttp.TransportOptions) drill {
 		return x.sends(http.MethodGet, *o)
 	}),

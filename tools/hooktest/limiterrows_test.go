@@ -7,6 +7,7 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
+	"github.com/weir-go/weir/limiter/estimate"
 )
 
 // A userLimiter is a limiter of the program's own, of which one method is the hook.
@@ -165,6 +166,17 @@ var limiterRows = []row{
 	}},
 	{"limiter.Limiter.TryAcquire", caller, func(x *scene) drill {
 		return drill{do: x.tries(must(limiter.Chain(x.limiter(), x.user("TryAcquire"), x.limiter())))}
+	}},
+	{"limiter.AnyOf(limiters)", caller, func(x *scene) drill {
+		return drill{do: x.takes(must(limiter.AnyOf(&limiter.PoolOptions{QueueLimit: 10}, x.user("TryAcquire"))))}
+	}},
+	{"estimate.Estimator.Reserve(l)", caller, func(x *scene) drill {
+		e, l := must(estimate.New(nil)), x.user("Acquire")
+		return drill{do: func() {
+			if call, err := e.Reserve(x.context(), l, "key"); err == nil {
+				call.Lease.Release()
+			}
+		}}
 	}},
 	{"custom.Granted(release)", caller, func(x *scene) drill {
 		return drill{do: func() { l := custom.Granted(1, func() { x.hit() }); l.Release() }}

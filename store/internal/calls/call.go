@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -74,6 +75,8 @@ type caller struct {
 	gone  <-chan struct{} // closed when the caller's context ends; nil: it never does
 	done  chan struct{}   // closed when there is an answer
 	since time.Time       // CountLate: when the call was made
+
+	number int64 // in a simulation: counts the calls with a caller
 }
 
 // Repairs are how often a call was not decided, and since when.
@@ -130,8 +133,11 @@ func NewLease(l Limiter, op Op, r backend.LeaseRequest) *Call {
 	return &both.call
 }
 
-// order sorts the calls of one instant in a simulation.
-func (q *Call) order() string { return fmt.Sprintf("%q %q %v", q.Limiter.Name(), q.Key, q.Requests) }
+// compareInSimulation sorts the calls of one instant, equal ones by the order of their callers.
+func compareInSimulation(x, y *Call) int {
+	order := func(q *Call) string { return fmt.Sprintf("%q %q %v", q.Limiter.Name(), q.Key, q.Requests) }
+	return cmp.Or(strings.Compare(order(x), order(y)), cmp.Compare(x.caller.number, y.caller.number))
+}
 
 // tookNothing reports whether the answer has changed nothing in the store.
 func (q *Call) tookNothing() bool {

@@ -45,7 +45,7 @@ func (c *Client) Ask(ctx context.Context, newCall func() *Call) (*Call, error) {
 		return q, err
 	}
 	for _, done := range returned {
-		if _, err := waitUntil(done, q.caller.gone, limit); err != nil {
+		if Wait(ctx, limit, done) != nil {
 			return q, nil //nolint:nilerr // the first answer holds
 		}
 	}
@@ -60,6 +60,9 @@ func (c *Client) askOnce(ctx context.Context, sh *shard, q *Call, limit time.Tim
 	q.caller = caller{gone: ctx.Done(), done: make(chan struct{})}
 	if q.CountLate {
 		q.caller.since = time.Now()
+	}
+	if c.most.random != nil {
+		q.caller.number = c.asked.Add(1)
 	}
 	sh.send(q)
 	return q.await(ctx, limit)
@@ -90,6 +93,7 @@ func (c *Client) Limit(ctx context.Context) time.Time {
 // Wait returns nil when done is closed, or an error like that of Ask if ctx or limit ends before.
 func Wait(ctx context.Context, limit time.Time, done <-chan struct{}) error {
 	_, err := waitUntil(done, ctx.Done(), limit)
+	deterministic.Take(ctx) // others wait for the same
 	return decided(ctx, err)
 }
 
@@ -137,6 +141,10 @@ func (c *Client) MakeSource(name, key string) *deterministic.Source {
 	}
 	return c.most.random.MakeSource(name, key)
 }
+
+// Settle is for the queue of a key before it looks at who waits. In a simulation it returns when all have joined, left or woken the
+// queue that do so at this instant.
+func (c *Client) Settle() { c.settle(0) }
 
 func (c *Client) Close() error { return c.backend.Close() }
 

@@ -20,6 +20,7 @@ type link struct {
 
 	// Made counts the round trips for decisions, leases and definitions, and Failed those of them that failed.
 	Made, Failed atomic.Int64
+	asked        atomic.Int64 // in a simulation: how many calls with a caller there were
 }
 
 // Options are what a Client is made with. All are required.
@@ -90,6 +91,18 @@ type limits struct {
 	// random is not nil in a simulation: then the calls that arrive at one instant go together, in an order that is always the
 	// same, because goroutines add them in any.
 	random deterministic.Maker
+}
+
+// places is how many there are for settle: that of the queues, and one for each batcher of a shard.
+const places = 1 + int64(ops)*maxBatchers
+
+// settle returns at once, except in a simulation: there it returns when everything that happens at this instant has happened, at
+// the next nanosecond of that place, or when the Store is closed. So what goroutines with two places do after it does not happen at
+// one instant, and the answers to what they ask for do not come at one.
+func (l *link) settle(place int) {
+	if l.most.random != nil {
+		l.o.Background.Sleep(time.Duration(places - (time.Now().UnixNano()-int64(place))%places))
+	}
 }
 
 func limitsOf(b backend.Backend) (l limits) {

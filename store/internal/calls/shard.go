@@ -189,7 +189,7 @@ func (t *shardTable) newShard(name string) *shard {
 	sh := &shard{link: t.link, table: t, name: name}
 	for i := range maxBatchers {
 		for op := range ops {
-			sh.batchers[op][i] = batcher{shard: sh, most: t.link.most.trips}
+			sh.batchers[op][i] = batcher{shard: sh, most: t.link.most.trips, place: 1 + int(op)*maxBatchers + i}
 		}
 		sh.batchers[Renew][i].most = min(t.link.most.trips, 2) // if one hangs, a lease is renewed by the other
 	}

@@ -25,6 +25,7 @@ import (
 type batcher struct {
 	shard *shard
 	most  int // how many round trips can be under way at once
+	place int // see settle
 
 	mu       sync.Mutex
 	pending  []*Call
@@ -65,7 +66,7 @@ func (b *batcher) start() {
 	if left <= 0 || b.young != nil && left < maxBatch || len(b.underWay) == b.most {
 		return
 	}
-	t := &trip{batcher: b}
+	t := &trip{batcher: b, behind: b.starting}
 	b.starting++
 	b.young = t
 	b.underWay = append(b.underWay, t)
@@ -80,7 +81,7 @@ func (b *batcher) take(t *trip) bool {
 	b.starting--
 	all := b.pending
 	if b.shard.most.random != nil {
-		slices.SortStableFunc(all, func(x, y *Call) int { return strings.Compare(x.order(), y.order()) })
+		slices.SortStableFunc(all, compareInSimulation)
 	}
 	n := 0
 	batch := all[:0:len(all)] // in place: nothing else uses this slice
@@ -170,6 +171,7 @@ func (l *link) batcherOf(q *Call) uint64 {
 // A trip is a round trip to a shard. It either returns in time or is lost.
 type trip struct {
 	batcher *batcher
+	behind  int // how many round trips were starting before it
 	calls   []*Call
 	begun   time.Time
 	epoch   epoch // of the shard, when it began
@@ -200,8 +202,8 @@ func (t *trip) lose() {
 // run makes the round trip. If the backend panics or ends the goroutine, the round trip is lost.
 func (t *trip) run() {
 	defer t.batcher.remove(t)
-	if t.batcher.shard.most.random != nil {
-		time.Sleep(time.Nanosecond) // until everything that happens at this instant has happened
+	for range 1 + t.behind {
+		t.batcher.shard.settle(t.batcher.place)
 	}
 	if !t.batcher.take(t) {
 		return
