@@ -115,9 +115,13 @@ var httpRows = slices.Concat(
 	}),
 	fields(caller, "Route", weirhttp.MeasureOptions{}, func(x *scene, o *weirhttp.MeasureOptions) drill { return x.measured(recorder{new(scene)}, o) }),
 	fields(caller, "Account", weirhttp.GateOptions{Account: func(*http.Request) string { return "a" }},
-		func(x *scene, o *weirhttp.GateOptions) drill { return x.sends(http.MethodGet, weirhttp.TransportOptions{}, must(weirhttp.NewGate(o))) }),
+		func(x *scene, o *weirhttp.GateOptions) drill {
+			return x.sends(http.MethodGet, weirhttp.TransportOptions{}, must(weirhttp.NewGate(o)))
+		}),
 	fields(caller, "Quotas", weirhttp.GateOptions{Quotas: weirhttp.QuotasOf},
-		func(x *scene, o *weirhttp.GateOptions) drill { return x.sends(http.MethodGet, weirhttp.TransportOptions{}, must(weirhttp.NewGate(o))) }),
+		func(x *scene, o *weirhttp.GateOptions) drill {
+			return x.sends(http.MethodGet, weirhttp.TransportOptions{}, must(weirhttp.NewGate(o)))
+		}),
 	fields(caller, "Failed", weirhttp.TransportOptions{Failed: func(*http.Response) bool { return true }}, func(x *scene, o *weirhttp.TransportOptions) drill {
 		return x.sends(http.MethodGet, *o)
 	}),
