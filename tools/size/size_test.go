@@ -37,7 +37,7 @@ var ceilings = map[string]counts{
 	"store/internal/drill":   {2450, 100, 0},
 	"examples":               {2090, 2175, 0},
 	"bench":                  {2160, 2640, 0},
-	"tools":                  {3090, 5850, 0},
+	"tools":                  {3090, 5860, 0},
 }
 
 // A type has at most maxFields fields and maxMethods methods. These have more: fields, methods. Lower a number with the change that
