@@ -82,7 +82,7 @@ func TestFair_SharesOfKubernetes(t *testing.T) {
 					}
 					return start
 				}
-				held := make([]atomic.Int64, len(test.clients)) // permits times nanoseconds
+				held := make([]atomic.Int64, len(test.clients)) // permits times microseconds
 				var want []float64
 				for i, c := range test.clients {
 					c.width = max(c.width, 1)
@@ -108,7 +108,7 @@ func TestFair_SharesOfKubernetes(t *testing.T) {
 								if end := start.Add(test.took); to.After(end) {
 									to = end
 								}
-								held[i].Add(int64(max(to.Sub(from), 0)) * int64(c.width))
+								held[i].Add(max(to.Sub(from), 0).Microseconds() * int64(c.width))
 								time.Sleep(c.think)
 							}
 						}()
@@ -118,7 +118,7 @@ func TestFair_SharesOfKubernetes(t *testing.T) {
 				cancel()
 				time.Sleep(10 * test.clients[0].exec)
 				for i, share := range fairShares(want, float64(test.limit)) {
-					average := float64(held[i].Load()) / float64(start.Add(test.took).Sub(measured(test.clients[i])))
+					average := float64(held[i].Load()) * 1000 / float64(start.Add(test.took).Sub(measured(test.clients[i])))
 					assert.InDelta(t, 1, average/share, test.margin+1e-6, "client %d: %v of %v", i, average, share)
 				}
 			})

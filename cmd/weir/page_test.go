@@ -42,7 +42,7 @@ func TestPage_FiveMinutes(t *testing.T) {
 	program := fmt.Sprintf("#!/bin/sh\n%s=1 exec '%s' \"$@\"\n", asProgram, os.Args[0])
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "weir"), []byte(program), 0o700))
 	const end = "\n--- the end of a block ---\n"
-	script := "set -eu\ncd '" + dir + "'\n"
+	script := ""
 	for _, block := range commands {
 		script += block + "printf '" + strings.ReplaceAll(end, "\n", `\n`) + "'\n"
 	}
@@ -50,6 +50,8 @@ func TestPage_FiveMinutes(t *testing.T) {
 	script = strings.NewReplacer("8080", ports[0], "9900", ports[1], "9001", ports[2]).Replace(script)
 	script = strings.ReplaceAll(script, "10s}", "1000s}") // on a slow machine, the requests take so long that the bucket gets one back
 	script = strings.Replace(script, "weir gateway -config", "weir gateway -admin 127.0.0.1:"+ports[1]+" -config", 1)
+
+	script = "set -eu\ncd '" + dir + "'\n" + script // whose digits are no ports
 
 	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
 	defer cancel()

@@ -206,7 +206,7 @@ func strategyTrouble(ctx context.Context, tel *telemetry.Telemetry) (round func(
 		build("retries", retry.New(&retry.Options{MaxRetries: 1, Delay: time.Microsecond})):                           fail,
 		build("budget", retry.New(&retry.Options{Budget: nothing})):                                                   fail,
 		build("fallback", fallback.New(fallback.Value[any](nil), nil)):                                                fail,
-		build("hedge", hedge.New(&hedge.Options{Delay: time.Microsecond})):                                            slowly,
+		build("hedge", hedge.New(&hedge.Options{DelayFunc: atOnce})):                                                  slowly,
 		build("timeout", timeout.New(time.Millisecond, nil)):                                                          untilTheEnd,
 		build("broken", ratelimit.New(weirtest.NewLimiter(weirtest.Fail(errBoom)), nil)):                              succeed,
 		build("exhausted", ratelimit.New(weirtest.NewLimiter(weirtest.Reject(time.Second, "")), nil)):                 succeed,
@@ -225,7 +225,10 @@ func untilTheEnd(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// slowly takes longer than the delay of a hedge.
+// atOnce is the delay of a hedge. One of a microsecond can be later than slowly on a machine that stands still.
+func atOnce(context.Context, int) time.Duration { return 0 }
+
+// slowly takes a while, so that there is an attempt to hedge.
 func slowly(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
