@@ -32,7 +32,7 @@ func errorType(err error) string {
 	}
 	err = unwrapped(err)
 	of := reflect.TypeOf(err)
-	if of == plainError { // an error of another type may not be comparable, and then a map panics
+	if of == plainError || of == closedError { // an error of another type may not be comparable, and then a map panics
 		if name, ok := sentinels[err]; ok {
 			return name
 		}
@@ -47,10 +47,11 @@ type typedError interface {
 }
 
 var (
-	plainError = reflect.TypeOf(errors.New(""))
-	wrapError  = reflect.TypeOf(fmt.Errorf("%w", errors.ErrUnsupported))
-	wrapErrors = reflect.TypeOf(fmt.Errorf("%w %w", errors.ErrUnsupported, errors.ErrUnsupported))
-	joinError  = reflect.TypeOf(errors.Join(errors.ErrUnsupported))
+	plainError  = reflect.TypeOf(errors.New(""))
+	closedError = reflect.TypeOf(pipeline.ErrClosed)
+	wrapError   = reflect.TypeOf(fmt.Errorf("%w", errors.ErrUnsupported))
+	wrapErrors  = reflect.TypeOf(fmt.Errorf("%w %w", errors.ErrUnsupported, errors.ErrUnsupported))
+	joinError   = reflect.TypeOf(errors.Join(errors.ErrUnsupported))
 )
 
 // unwrapped returns the first error of the tree that is more than a wrapper.

@@ -75,8 +75,8 @@ func TestLog_Override(t *testing.T) {
 	o.Ended = "ended by bob"
 	ended := pipeline.Event{Name: registry.EventOverrideEnded, Severity: pipeline.SeverityInformation, Source: source, Result: o}
 	assert.Equal(t, []string{
-		`level=WARN msg="Resilience event occurred" event.name=OnLimiterOverridden event.severity=Warning strategy.name=per-client limiter.name=per-client override.by=ann override.reason="a sale" override.until=2026-11-23T09:00:00Z override.options="{PermitLimit:2 QueueLimit:0 QueueOrder:oldest_first}"`,
-		`level=INFO msg="Resilience event occurred" event.name=OnLimiterOverrideEnded event.severity=Information strategy.name=per-client limiter.name=per-client override.by=ann override.reason="a sale" override.until=2026-11-23T09:00:00Z override.options="{PermitLimit:2 QueueLimit:0 QueueOrder:oldest_first}" override.ended="ended by bob"`,
+		`level=WARN msg="Resilience event occurred" event.name=OnLimiterOverridden event.severity=Warning strategy.name=per-client limiter.name=per-client override.by=ann override.reason="a sale" override.until=2026-11-23T09:00:00Z override.options="{PermitLimit:2 QueueLimit:0 QueueOrder:oldest_first QueueLimitPerTenant:0}"`,
+		`level=INFO msg="Resilience event occurred" event.name=OnLimiterOverrideEnded event.severity=Information strategy.name=per-client limiter.name=per-client override.by=ann override.reason="a sale" override.until=2026-11-23T09:00:00Z override.options="{PermitLimit:2 QueueLimit:0 QueueOrder:oldest_first QueueLimitPerTenant:0}" override.ended="ended by bob"`,
 	}, logged(t, telemetry.Options{ResultFormatter: formatter}, slog.LevelDebug, began, ended))
 }
 
