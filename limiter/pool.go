@@ -96,11 +96,14 @@ func (p *Pool) acquire(ctx context.Context, n int, wait bool) (Lease, error) {
 	}
 	p.mu.Lock()
 	closed, passes := p.closed, p.queue.Empty() || n == 0 || p.queue.Order() == NewestFirst
+	var rejection Lease
+	if !passes { // it would wait behind who is first, and that one waits as long
+		rejection = rejected(max(p.due-clock.Now(), 0), nil)
+	}
 	p.mu.Unlock()
 	if closed {
 		return Lease{}, ErrClosed
 	}
-	rejection := p.behind()
 	if passes {
 		l, err := p.take(ctx, n)
 		if err != nil || l.Acquired() {
@@ -112,13 +115,6 @@ func (p *Pool) acquire(ctx context.Context, n int, wait bool) (Lease, error) {
 		return p.reject(rejection, ""), nil
 	}
 	return p.enqueue(ctx, n, rejection)
-}
-
-// behind returns a rejection for a caller that would wait behind who is first: that one waits as long, if it knows.
-func (p *Pool) behind() Lease {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return rejected(max(p.due-clock.Now(), 0), nil)
 }
 
 // reject counts a rejection, and returns it with a reason: the limiter's, if it has given one.

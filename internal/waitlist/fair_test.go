@@ -280,7 +280,7 @@ func TestFair_Reference(t *testing.T) {
 				before := slices.Collect(l.All())
 				evicted, ok := l.MakeRoom(n, id)
 				if !ok {
-					require.Equal(t, len(before), l.length, "who is not let in pushes nobody out")
+					require.Equal(t, len(before), l.length, "who is not let in pushes no one out")
 					fits := l.weight+Weight(n) <= l.limit && (l.perTenant == 0 || r.room(id)+Weight(n) <= l.perTenant)
 					require.False(t, fits)
 					require.False(t, r.room(id) == 0 && Weight(n) == 1 && id.Priority == 1 && len(before) > 1,

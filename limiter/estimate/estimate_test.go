@@ -57,7 +57,7 @@ func TestEstimator_ForgetsAndIsBounded(t *testing.T) {
 			e.Observe("a", 4000)
 		}
 		assert.InDelta(t, 4000, e.Estimate("a"), 500)
-		assert.InDelta(t, 4000, e.Estimate("new"), 500, "a key that nobody knows is as all are")
+		assert.InDelta(t, 4000, e.Estimate("new"), 500, "an unknown key is as all are")
 		time.Sleep(10 * time.Minute)
 		assert.InDelta(t, 4000, e.Estimate("a"), 500, "no call says otherwise")
 		for range 10 {
